@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import headcount as hc
 from headcount.errors import shown
 from headcount.labels import find_date, month_of, parse_date, readable, short_labels
 
@@ -93,3 +94,23 @@ def test_labels_are_readable() -> None:
     assert readable(moment) == "2024-05-31 14:00:00"
     assert [readable(label) for label in (7, "a", ("a", 1))] == ["7", "a", "('a', 1)"]
     assert shown([day, "a", 7]) == "2024-05-31, 'a', 7"
+
+
+def test_times_with_a_zone_are_written_with_their_offset_and_found_again(tmp_path):
+    """Aware times are ISO 8601 with offset in files; a stored posterior finds them by moment, the repeated hour apart."""
+    hours = pd.date_range("2024-10-27 01:00", periods=4, freq="h", tz="Europe/Berlin")  # 02:00 comes twice
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], times=list(hours), cells=["a", "b"])
+    counts = pd.DataFrame(np.array([[30, 30], [34, 26], [26, 34], [20, 40]]), index=hours, columns=["a", "b"])
+    post = hc.infer(hc.Problem(chain, 60, hc.Poisson(counts)))
+    hc.io.write_results(post, tmp_path / "out", draws=0)
+    written = pd.read_csv(tmp_path / "out" / "nodes.csv")["time"].unique().tolist()
+    assert written == [hour.isoformat() for hour in hours]
+    assert [pd.Timestamp(text) == hour for text, hour in zip(written, hours, strict=True)] == [True] * 4
+    back = hc.Posterior.load(tmp_path / "out")
+    for one in (post, back):
+        for asked in (hours[2], hours[2].tz_convert("UTC"), "2024-10-27T02:00:00+01:00"):
+            np.testing.assert_allclose(one.node(asked).mean, post.node(hours[2]).mean)
+    with pytest.raises(
+        hc.ModelError, match=r"could be any of 2024-10-27T02:00:00\+02:00, 2024-10-27T02:00:00\+01:00"
+    ):
+        post.node("2024-10-27 02:00")

@@ -54,6 +54,8 @@ class Kernel:
     @cached_property
     def compiled(self) -> Any:
         """Numba's object for it."""
+        if not self.on_disk:
+            _say_that_one_waits()
         names = self.function.__globals__
         for name in self.function.__code__.co_names:
             if isinstance(called := names.get(name), Kernel):
@@ -176,6 +178,13 @@ def _forgive_failed_writes(made: Any) -> None:
             _say_once(f"nowhere, because writing it failed ({error.strerror})")
 
     kept.save_overload = guarded  # type: ignore[union-attr]
+
+
+@cache
+def _say_that_one_waits() -> None:
+    """Tell a person at a terminal or a notebook, once, what the seconds before the first answer are for."""
+    if sys.stderr.isatty() or "ipykernel" in sys.modules:
+        print("headcount: compiling, once on this machine (up to a quarter of a minute) …", file=sys.stderr)
 
 
 @cache

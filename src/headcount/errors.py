@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
 
 _SHOWN = 20
 """Problems that a message lists; the rest is counted."""
@@ -95,6 +100,49 @@ def repeated(names: Iterable[Hashable]) -> list[Hashable]:
     for name in names:
         seen[name] = seen.get(name, 0) + 1
     return [name for name, times in seen.items() if times > 1]
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is nearest to a misspelt one, without regard to case, accents and marks; None where none is near."""
+    import unicodedata
+    from difflib import get_close_matches
+
+    def plain(text: str) -> str:
+        split = unicodedata.normalize("NFD", text.casefold())
+        return "".join(c for c in split if c.isalnum())
+
+    by_letters = {plain(text): text for text in reversed([*map(str, known)])}
+    near = get_close_matches(plain(str(name)), list(by_letters), n=1, cutoff=0.75)
+    return by_letters[near[0]] if near else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name that is nearest to a misspelt one, as a question in brackets; nothing where none is near."""
+    found = nearest(name, known)
+    return "" if found is None else f" (did you mean {found!r}?)"
+
+
+def known_keywords(**instead: str) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
+    """Decorate a function so that a keyword it has not is named with the nearest it has, or with what to write ``instead``."""
+
+    def decorate(function: Callable[Given, Made]) -> Callable[Given, Made]:
+        takes = list(signature(function).parameters)
+
+        @wraps(function)
+        def wrapped(*given: Given.args, **named: Given.kwargs) -> Made:
+            unknown = [name for name in named if name not in takes]
+            if unknown:
+                name = unknown[0]
+                near = f": {instead[name]}" if name in instead else did_you_mean(name, takes)
+                what = function.__qualname__.removesuffix(".__init__")
+                raise TypeError(
+                    f"{what} has no argument {name!r}{near}; it takes {', '.join(takes).removeprefix('self, ')}"
+                )
+            return function(*given, **named)
+
+        return wrapped
+
+    return decorate
 
 
 def named(label: Any) -> str:

@@ -74,7 +74,14 @@ def meant(label: Any, labels: Sequence[Hashable]) -> Any:
     ModelError
         A text that several labels answer to.
     """
-    if (not isinstance(label, str) and not is_date(label)) or label in labels:
+    if not isinstance(label, str) and not is_date(label):
+        return label
+    moment = _moment(label)
+    if (
+        moment is not None
+    ):  # equal times of two zones may have different hashes, so that the label itself is no key
+        return next((known for known in labels if _moment(known) == moment), label)
+    if label in labels:
         return label
     if is_date(label):
         return next((known for known in labels if is_date(known) and plain(known) == plain(label)), label)
@@ -342,12 +349,31 @@ def as_datetime(label: Any) -> dt.datetime:
     made = dt.datetime(
         label.year, label.month, label.day, label.hour, label.minute, label.second, label.microsecond
     )
-    return made.replace(tzinfo=label.tzinfo)
+    # The offset and not the zone: Python takes no moment of an hour that is repeated for equal to one of another zone.
+    offset = label.utcoffset()
+    return made if offset is None else made.replace(tzinfo=dt.timezone(offset))
 
 
 def readable(label: Any) -> str:
-    """A label as people write it: a date without an empty clock ("2024-05-31", "2024-05-31 14:00:00"), anything else as text."""
-    return str(as_datetime(label)).removesuffix(" 00:00:00") if is_date(label) else str(label)
+    """A label as people write it: a date without an empty clock ("2024-05-31", "2024-05-31 14:00:00"), anything else as text.
+
+    A time with a zone is written with its offset, as ISO 8601 has it ("2024-10-27T02:00:00+01:00").
+    """
+    if not is_date(label):
+        return str(label)
+    moment = as_datetime(label)
+    return moment.isoformat() if moment.tzinfo is not None else str(moment).removesuffix(" 00:00:00")
+
+
+def _moment(label: Any) -> dt.datetime | None:
+    """The moment of a time with a zone, or of its text in ISO 8601; None for anything else."""
+    if isinstance(label, str) and "+" not in label[10:] and "-" not in label[10:] and not label.endswith("Z"):
+        return None
+    try:
+        made = dt.datetime.fromisoformat(label) if isinstance(label, str) else as_datetime(label)
+    except (ValueError, AttributeError, TypeError):
+        return None
+    return None if made.tzinfo is None else made
 
 
 def find_date(text: str, labels: Sequence[Hashable]) -> list[Hashable]:

@@ -91,7 +91,7 @@ def test_options_say_how_files_are_written(tmp_path: Path) -> None:
     assert run(*words, "--decimal", ",", "--decimal", ".")[0] == 2
 
 
-@pytest.mark.parametrize("field", ["birds", "census", "wards", "zones"])
+@pytest.mark.parametrize("field", ["birds", "census", "od", "wards", "zones"])
 def test_new_folders_run_as_they_are(field: str, tmp_path: Path) -> None:
     """The commands of every template succeed on its own tables, and the data agree with the model."""
     code, said = run("new", field, tmp_path / field)

@@ -47,13 +47,20 @@ class Options:
     """What infer, fit, plan and check are told beside their own options."""
 
     population: str | None = _table(
-        "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown.",
+        "How many individuals there are: 1080, 8000..12000, 10000±1500 (or 10000+-1500), or unknown; or a table sequence, population.",
         metavar="N",
     )
     transitions: Path | None = _table(
         "How they move: from, to, probability[, time of departure]; or an OMX file."
     )
-    features: Path | None = _table("How they move: from, to, one column per feature[, time].")
+    prior: Path | None = _table(
+        "An old matrix of trips, instead: origin, dest, count; one column per destination; or an OMX file."
+    )
+    zeros: str = _table("Pairs without trips in --prior are small or impossible.", default="small")
+    features: str | None = _table(
+        'How they move: a table from, to, one column per feature[, time]; or a formula of --cells: "stay + log(distance) + habitat_to".',
+        metavar="FILE|FORMULA",
+    )
     weights: str | None = _table("One per feature: 1,2,2,2, or a table feature, weight.")
     initial: str = _table(
         "Where they start: learned (from all counts), counts (shares of the first), smoothed, uniform, or a table cell, probability.",
@@ -70,16 +77,25 @@ class Options:
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
     )
     cells: Path | None = _table(
-        "All cells: cell[, x, y] or cell[, lon, lat]; or their polygons (GeoJSON, GeoPackage)."
+        "All cells: cell[, x, y] or cell[, lon, lat][, what --features names]; or their polygons (GeoJSON, GeoPackage)."
     )
     flows: Path | None = _table("Observed flows: time, origin, dest, count.")
+    sums: Path | None = _table("Sums of flows (screenlines): sum, origin, dest[, time][, count].")
+    sum_counts: Path | None = _table("Counts of these sums: sum, count.")
     tracks: Path | None = _table(
-        "Followed individuals: id, time, cell[, probability][, sd]; gaps are allowed."
+        "Followed individuals: id, time, cell[, probability][, sd]; or recoveries: from_time, from_cell, to_time, to_cell."
     )
     tracks_apart: bool = _table(
         "The followed individuals are not among the population and its counts.", default=False
     )
+    snap: str | None = _table(
+        "Move times of --tracks and --flows to the nearest of the counts, by no more than this: 3d, 12h, or a number.",
+        metavar="TIME",
+    )
     network: Path | None = _table("A network in BIF instead of a chain; COUNTS are tables of its variables.")
+    alias: list[str] | None = _table(
+        "Another name of a cell: old=new (repeat), or a table old, new.", "--alias", metavar="OLD=NEW|FILE"
+    )
     column: list[str] | None = _table(
         "Which column is which: count=birds (repeat).", "--column", metavar=_PAIR
     )
@@ -95,6 +111,7 @@ class Options:
     missing: list[str] | None = _written(
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
+    bounds: str | None = _written("What >60 is read as: number or missing (asked about unless given).")
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(
         f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"
@@ -137,7 +154,9 @@ class Output:
     format: str = _option("Of the tables: csv or parquet.", default="csv")
     min_flow: float = _option("Smallest expected move that gets a line in flows.geojson.", default=0.5)
     omx: bool = _switch("Write the flows as OMX matrices too.")
-    keep: bool = _switch("Write the answer even when it did not converge.")
+    keep: bool = _switch(
+        "Write an answer that did not converge even where its numbers are not finite, or another run would go on from it."
+    )
     report: bool = _switch("Write the page with the map too, as headcount report does.")
     safe_csv: bool = _switch("Put an apostrophe before labels that a spreadsheet would run.")
     draws: int | None = _option(
@@ -437,7 +456,7 @@ def check(counts: Counts, *, options: Options) -> None:
 @app.command()
 @takes_options
 def new(
-    field: Annotated[str, typer.Argument(help="birds, zones, wards or census.")],
+    field: Annotated[str, typer.Argument(help="birds, zones, od (a matrix of trips), wards or census.")],
     folder: Annotated[Path, typer.Argument(help="The folder to make.")],
     *,
     force: Annotated[bool, typer.Option("--force", help=_FORCE)] = False,

@@ -12,15 +12,20 @@ import sys
 import tempfile
 from dataclasses import fields, is_dataclass, replace
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from headcount import memory
+from headcount._disk import MANIFEST
 from headcount._version import __version__
 from headcount.cli._show import (
+    BAD_INPUT,
+    INTERRUPTED,
     NOT_CONVERGED,
+    as_options,
     phase,
     say,
     show_files,
@@ -40,7 +45,7 @@ if TYPE_CHECKING:
     from headcount.cli._app import Learning, Options, Output, Series
     from headcount.engines import Engine
     from headcount.engines._infer import Plan
-    from headcount.io import Case, Result
+    from headcount.io import Case, Many, Result
     from headcount.learn import Fit
     from headcount.observe import LearnedStart, Problem
     from headcount.posterior import Posterior
@@ -66,9 +71,10 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
         raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
     output.check()
     engine = ready_engine(options)
-    cases = read_cases(counts, options)
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
     if list(cases) != [""]:
-        _infer_sequences(cases, options, output, series_facts(counts, options))
+        _infer_sequences(cases, options, output, series_facts(counts, options), wrong)
         return
     if options.cluster is not None or options.workers is not None:
         raise ValueError(
@@ -87,15 +93,24 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
         notes,
         good=posterior.status.good,
         attributes=said,
+        remedy="",
         shapes=case.shapes,
         names=case.names,
+        before=case.before,
     )
 
 
 def _infer_sequences(
-    cases: Mapping[str, Case], options: Options, output: Output, made_of: Mapping[str, Any]
+    cases: Mapping[str, Case],
+    options: Options,
+    output: Output,
+    made_of: Mapping[str, Any],
+    wrong: Mapping[str, tuple[str, ...]],
 ) -> None:
-    """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated."""
+    """Infer every sequence, here, in processes or on a cluster; each has a folder of its name, and finished ones are not repeated.
+
+    Tables of all of them are written beside the folders. Sequences that could not be read, ``wrong``, are said at the end.
+    """
     from headcount.io import folder_name, infer_many, put_results
     from headcount.io._write import named
 
@@ -123,20 +138,55 @@ def _infer_sequences(
         wrote(folder)
         return made
 
-    found = infer_many(
-        {key: case.problem for key, case in cases.items()},
-        named_engine(options),
-        rng=options.seed,
-        client=options.cluster,
-        workers=options.workers,
-        out=output.out,
-        write=write,
-        **{name: getattr(output, name) for name in (*_CONTENT, "force")},
-    )
+    try:
+        found = infer_many(
+            {key: case.problem for key, case in cases.items()},
+            named_engine(options),
+            rng=options.seed,
+            client=options.cluster,
+            workers=options.workers,
+            out=output.out,
+            write=write,
+            **{name: getattr(output, name) for name in (*_CONTENT, "force")},
+        )
+    except KeyboardInterrupt:
+        done = sum((folder / MANIFEST).exists() for folder in by_folder)
+        say(
+            (f"Interrupted: {done} of {len(cases)} done; run the same command again to go on.", "bold red"),
+            error=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    joined = _write_joined(found, output)
     show_sequences(found, output.out)
+    say(f"all of them together: {', '.join(joined)}")
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    _say_wrong(wrong, len(cases) + len(wrong))
     if found.failures:
         raise typer.Exit(NOT_CONVERGED)
+
+
+def _write_joined(found: Many, output: Output) -> list[str]:
+    """Write the tables of all sequences, one below the other, and name the files."""
+    from headcount.io import write_table
+
+    files = []
+    for name, what in {"sequences": "summary", "all_nodes": "nodes", "all_flows": "flows"}.items():
+        files.append(f"{name}.{output.format}")
+        table = found.to_frame(what).rename(columns={"problem": "sequence"})
+        write_table(table, output.out / files[-1], safe_csv=output.safe_csv)
+    return files
+
+
+def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
+    """Say what is wrong with some of the sequences, and end with the exit code of bad input where there are any."""
+    if not wrong:
+        return
+    say((f"{len(wrong)} of {count} sequences cannot be read:", "bold red"), error=True)
+    texts = [as_options(text) for texts in wrong.values() for text in texts]
+    tell(problems=texts)
+    for text in texts:
+        say((" • ", "red"), text, error=True)
+    raise typer.Exit(BAD_INPUT)
 
 
 def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
@@ -151,9 +201,10 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         raise ValueError(f"--method is ascent or em, got {learning.method!r}")
     if options.features is None:
         raise TableError(
-            "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time]"
+            "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time], or a "
+            'formula of --cells FILE: --features "stay + log(distance)"'
         )
-    cases = read_cases(counts, options)
+    cases = {key: _learned_from(case) for key, case in read_cases(counts, options).items()}
     case = next(iter(cases.values()))
     folders = {key: replace(output, out=output.out / folder_name(key)) if key else output for key in cases}
     for key, one in cases.items():
@@ -176,6 +227,36 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         workers=options.workers,
     )
     _write_fit(made, cases, folders, said, output.level, series_facts(counts, options))
+
+
+def _learned_from(case: Case) -> Case:
+    """The case as `fit` takes it, so that its plan is the fit's: few tracked individuals by themselves, which is noted."""
+    from headcount.learn._fit import records_apart
+
+    problem, said = records_apart(case.problem)
+    return replace(case, problem=problem, notes=(*case.notes, *([said] if said else [])))
+
+
+def _with_room(case: Case) -> Case:
+    """The case with few tracked individuals by themselves, where the tables of each of them would not fit in memory; it is noted."""
+    if not case.problem.tracks:
+        return case
+    from headcount.learn._fit import records_apart
+    from headcount.posterior._derived import CROSS_DRAWS
+
+    problem, said = records_apart(case.problem)
+    if not said:
+        return case
+    states = [len(cells) for cells in case.problem.core.model.states.values()]
+    # Normal draws of all moves, and two copies: what the spread of sums over tracked individuals and others is found from.
+    needed = 3 * 8 * CROSS_DRAWS * sum(a * b for a, b in pairwise(states))
+    if needed <= memory.limit():
+        return case
+    text = (
+        f"every tracked individual by itself would take {memory.readable_bytes(needed)} (the limit is "
+        f"{memory.readable_bytes(memory.limit())}): {said}. Moves that are given do not change by them; headcount fit learns from them"
+    )
+    return replace(case, problem=problem, notes=(*case.notes, text))
 
 
 def _write_fit(
@@ -207,13 +288,14 @@ def _write_fit(
             folders[key],
             [*one.notes, *said, *made.notes, *why_not],
             good=made.status.good and posterior.status.good,
-            causes=made.status.causes,
+            remedy=_fit_remedy(made),
             attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             learned=learned,
             shapes=one.shapes,
             names=one.names,
+            before=one.before,
         )
 
 
@@ -225,6 +307,17 @@ def _parameters_to_go_on(made: Fit, sequence: int) -> tuple[LearnedStart | None,
         return made.going(sequence).past, []
     except (ValueError, RuntimeError) as error:
         return None, [f"a run that goes on from this one (--after) takes the weights as known: {error}"]
+
+
+def _fit_remedy(made: Fit) -> str:
+    """What to do about a fit that did not reach its maximum, in options of the command line; "" where it did."""
+    if made.status.good:
+        return ""
+    return (
+        f"the fit ended before its maximum ({made.status.value} after {made.e_steps} E-steps): standard errors may be wrong. Begin where "
+        "it ended (--start FOLDER/weights.csv), hold weights back that run off (--ridge 0.1), say what is known of an unknown number "
+        "(--population 10000±1500), or leave out a feature that tells little"
+    )
 
 
 def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
@@ -265,15 +358,17 @@ def _write_and_show(
     notes: Sequence[str],
     *,
     good: bool,
-    causes: str | None = None,
+    remedy: str | None = None,
     attributes: Mapping[str, Any] | None = None,
     **fitted: Any,
 ) -> None:
-    """Write the results folder, unless the run did not converge and was not asked to be kept; say how it went either way.
+    """Write the results folder and say how it went; an answer that did not converge is marked, and says what to do.
 
-    ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
+    Without a ``remedy`` such an answer is written only where that was asked for, as the next run would go on from it; numbers that are
+    not finite are never written unasked. ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
     """
     from headcount.io import Result, formula_note, write_results
+    from headcount.posterior import Status
 
     if output.format == "csv" and not output.safe_csv:
         states = posterior.problem.model.states
@@ -282,7 +377,12 @@ def _write_and_show(
             *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
         ]
     phase("writing")
-    if good or output.keep:
+    status = posterior.status
+    if not good:
+        notes = [*notes, *filter(None, (remedy, "" if status.good else status.causes))]
+        written = "this answer did not converge: it is written, and marked so in every file (exit code 4)"
+    if good or output.keep or (remedy is not None and status is not Status.NOT_FINITE):
+        notes = notes if good else [*notes, written]
         # What only the command line knows.
         said = {"command": shlex.join(["headcount", *sys.argv[1:]]), "notes": list(notes)}
         result, files = write_results(
@@ -303,71 +403,75 @@ def _write_and_show(
         show_files(files, good=good)
     else:
         show_posterior(Result.of(posterior, level=output.level))
-        why = posterior.status.causes if causes is None else causes
-        show_notes([*notes, why, "nothing was written; --keep writes the answer all the same"])
+        show_notes([*notes, "nothing was written; --keep writes the answer all the same"])
     if not good:
         raise typer.Exit(NOT_CONVERGED)
 
 
 def run_plan(counts: Sequence[Path], options: Options) -> None:
     """Say which engine, how much memory and how long; run nothing."""
-    case = read_case(counts, options)
-    _, plan = planned(case.problem, options)
-    show_plan(plan, memory.limit(), memory.free_memory())
-    show_notes(case.notes)
-    refuse_too_large(plan)
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
+    plans = [planned(case.problem, options)[1] for case in cases.values()]
+    largest = max(plans, key=lambda plan: plan.peak)
+    if len(plans) > 1:
+        say(f"{len(plans)} sequences, one after the other; memory is that of the largest, time that of all")
+        largest = replace(largest, seconds=sum(plan.seconds for plan in plans))
+    show_plan(largest, memory.limit(), memory.free_memory())
+    show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    refuse_too_large(largest)
+    _say_wrong(wrong, len(cases) + len(wrong))
 
 
 def run_check(counts: Sequence[Path], options: Options) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
     from headcount.population import SizeLaw
 
-    case = read_case(counts, options)
-    problem = case.problem
-    choice, _ = planned(problem, replace(options, seed=0))
-    seen = sum(map(len, problem.sites))
-    size = problem.population
-    number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
-    what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
-    say(("nothing is wrong", "bold green"), f"  {what}; {choice.name} would infer it")
-    tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
-    show_notes(case.notes)
-
-
-def read_case(counts: Sequence[Path], options: Options) -> Case:
-    """The one problem that the tables describe."""
-    from headcount.io import TableError
-
-    cases = read_cases(counts, options)
-    if len(cases) > 1:
-        raise TableError(
-            f"the counts have {len(cases)} sequences ({', '.join(list(cases)[:3])}, …): fit learns from all of them and infers each; "
-            "otherwise give the rows of one"
-        )
-    return next(iter(cases.values()))
+    wrong: dict[str, tuple[str, ...]] = {}
+    cases = read_cases(counts, options, failures=wrong)
+    for key, case in cases.items():
+        problem = case.problem
+        choice, _ = planned(problem, replace(options, seed=0))
+        seen = sum(map(len, problem.sites))
+        size = problem.population
+        number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
+        what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
+        good = f"sequence {key}: nothing is wrong" if key else "nothing is wrong"
+        say((good, "bold green"), f"  {what}; {choice.name} would infer it")
+        tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
+    show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
+    _say_wrong(wrong, len(cases) + len(wrong))
 
 
 def read_cases(
-    counts: Sequence[Path], options: Options, *, after: str | None = None, ahead: Sequence[str] = ()
+    counts: Sequence[Path],
+    options: Options,
+    *,
+    after: str | None = None,
+    ahead: Sequence[str] = (),
+    failures: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[str, Case]:
     """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together.
 
-    ``after`` is the last time of an earlier run, with which they begin, and ``ahead`` times without counts.
+    What is wrong with single sequences is put into ``failures``, where that is given. ``after`` is the last time of an
+    earlier run, with which they begin, and ``ahead`` times without counts.
     """
     together, noise = _dispersions(options)
     written = _written(options)
-    cases = _read_tables(counts, options, noise, written, after, ahead)
+    cases = _read_tables(counts, options, noise, written, after, ahead, failures)
     if options.arrivals is not None or options.survival is not None:
         from headcount.io import opened
 
-        how = {name: written[name] for name in ("columns", "encoding")}
+        how = {name: written[name] for name in ("columns", "encoding")} | {
+            "alias": parse_alias(options.alias)
+        }
         cases = {
             key: opened(
                 case, arrivals=options.arrivals, survival=options.survival, part=after is not None, **how
             )
             for key, case in cases.items()
         }
-    return {key: _moving(case, options, together) for key, case in cases.items()}
+    return {key: _with_room(_moving(case, options, together)) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: Options, together: str | None) -> Case:
@@ -411,8 +515,19 @@ def _uncertain(problem: Problem, concentration: float, together: str | None) -> 
 _COUNT_NOISE = ("rate", "background", "detection", "sd", "scale")
 _FLOW_NOISE = ("rate", "detection", "sd")
 _CHAIN = (
-    *("transitions", "features", "initial", "cells", "flows", "tracks"),
-    *("flow_noise", "uneven", "normalise", "dates", "wide"),
+    *(
+        "transitions",
+        "prior",
+        "zeros",
+        "features",
+        "initial",
+        "cells",
+        "flows",
+        "sums",
+        "sum_counts",
+        "tracks",
+    ),
+    *("snap", "flow_noise", "uneven", "normalise", "dates", "wide", "bounds"),
 )
 """Options that are arguments of `read_problem` under the same name and that networks do not take."""
 
@@ -433,13 +548,13 @@ def _read_tables(
     written: Mapping[str, Any],
     after: str | None,
     ahead: Sequence[str],
+    failures: dict[str, tuple[str, ...]] | None,
 ) -> dict[str, Case]:
     from headcount.io import TableError, no_counts, read_network, read_problem, read_sequences
-    from headcount.population import parse_population
 
     parameters = {name: getattr(options, name) for name in _COUNT_NOISE} | {"dispersion": noise_dispersion}
     common = {
-        "population": None if options.population is None else parse_population(options.population),
+        "population": _population(options.population),
         "noise": options.noise,
         "parameters": parameters,
         **written,
@@ -452,6 +567,7 @@ def _read_tables(
         raise TableError("a network has no last time: --after is for chains")
     told = {
         "weights": parse_weights(options.weights),
+        "alias": parse_alias(options.alias),
         "tracks_counted": not options.tracks_apart,
         "flow_parameters": {name: getattr(options, f"flow_{name}") for name in _FLOW_NOISE},
         "after": after,
@@ -460,8 +576,24 @@ def _read_tables(
         **common,
     }
     if len(counts) == 1:
-        return read_sequences(counts[0], **told)
+        return read_sequences(counts[0], failures=failures, **told)
     return {"": read_problem(list(counts) or no_counts(), **told)}
+
+
+def _population(text: str | None) -> Any:
+    """The number of individuals, or that of every sequence from a table ``sequence, population``; None where it is not given."""
+    from headcount.io._columns import Reader
+    from headcount.io._source import Findings
+    from headcount.population import parse_population
+
+    if text is None or not Path(text).is_file():
+        return None if text is None else parse_population(text)
+    findings = Findings()
+    table = Reader(findings).read(text, ["sequence", "population"])
+    findings.raise_any()
+    assert table is not None
+    pairs = zip(table["sequence"].tolist(), table["population"].tolist(), strict=True)
+    return {key: parse_population(number) for key, number in pairs}
 
 
 def named_engine(options: Options) -> Engine | None:
@@ -538,6 +670,13 @@ def parse_weights(text: str | None) -> Any:
         return [float(part) for part in text.split(",")]
     except ValueError:
         return Path(text)
+
+
+def parse_alias(given: Sequence[str] | None) -> Any:
+    """Other names of cells: old=new, each, or the path of one table."""
+    if given and len(given) == 1 and ("=" not in given[0] or Path(given[0]).is_file()):
+        return Path(given[0])
+    return dict(_pair(text, "--alias") for text in given or ())
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SERIES = "series"
 """Attribute of a result that says what it was made of and where it went on from."""
-_FILES = ("weights", "initial", "survival")
+_FILES = ("features", "weights", "initial", "survival")
 """Options that are a file or something else."""
 _TABLES = {".csv", ".gz", ".tsv", ".txt", ".xlsx", ".xls", ".parquet", ".pq", ".nc"}
 """Endings of files that are tables of counts in a folder of them."""
@@ -105,7 +105,17 @@ def digest(tables: Sequence[Path], options: Options, before: str) -> str:
     made.update(json.dumps(told(options), sort_keys=True, default=str).encode())
     for table in tables:
         made.update(table.read_bytes())
-    for name in ("transitions", "features", "arrivals", "cells", "flows", "tracks"):
+    for name in (
+        "transitions",
+        "prior",
+        "features",
+        "arrivals",
+        "cells",
+        "flows",
+        "sums",
+        "sum_counts",
+        "tracks",
+    ):
         path = getattr(options, name)
         if path is not None and Path(path).is_file():
             made.update(Path(path).read_bytes())
@@ -194,13 +204,16 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
 
 def _reader(options: Options) -> Reader:
     """A reader of tables that are written as the options say."""
-    from headcount.cli._run import _written
+    from headcount.cli._run import _written, parse_alias
     from headcount.io._columns import Reader
     from headcount.io._source import Findings
+    from headcount.io._tables import read_alias
 
     how = _written(options)
     names = ("columns", "encoding", "decimal", "thousands", "missing")
-    return Reader(Findings(), **{name: how[name] for name in names}, dates=options.dates, wide=options.wide)
+    given = {name: how[name] for name in names}
+    reader = Reader(Findings(), **given, dates=options.dates, wide=options.wide, bounds=options.bounds)
+    return replace(reader, alias=read_alias(parse_alias(options.alias), reader))
 
 
 def count_rows(tables: Sequence[Path], options: Options, sequence: str = "") -> pd.DataFrame:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -40,6 +41,7 @@ _MEANING = {
     "summary.json": "status, provenance, largest flows",
     "flows.geojson": "movements as lines for a map",
     "flows.omx": "movements as matrices for transport tools",
+    "changes": "the old matrix beside the new one",
     "weights": "weights with standard errors",
     "ascent": "log evidence by iteration of the fit",
     "counts": "what was seen",
@@ -259,8 +261,8 @@ def _report(error: BaseException) -> tuple[int, str | None]:
 
 
 def _list_problems(problems: Sequence[str]) -> None:
-    count = len(problems)
-    tell(problems=list(problems))
+    count, problems = len(problems), [as_options(text) for text in problems]
+    tell(problems=problems)
     say((f"{count} problem{'s' if count > 1 else ''}; {_outcome()}.", "bold red"), error=True)
     for problem in problems[:_SHOWN]:
         say((" • ", "red"), problem, error=True)
@@ -273,6 +275,28 @@ def _outcome() -> str:
         return "nothing was written"
     others = f", and those in {len(_written) - 1} other folders," if len(_written) > 1 else ""
     return f"the files in {_written[-1]}{others} were written before"
+
+
+_BOTH_WAYS = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\{[^{}]*\}|…|\w+),\s(?=--)""")
+_AS_OPTION = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\w+)\s\((--[^()]+)\)""")
+_ENGINE = re.compile(r"\b(TiltedEP|MAP|PathGibbs|Laplace|EdgeEP|TableBP)\b(?:\((\w+)=([^()]+)\))?")
+
+
+def as_options(text: str) -> str:
+    """A message in the words of the command line: where it names an argument of Python and the option, the option alone.
+
+    Engines that it says to try become options too: ``try TiltedEP(damping=0.3)`` is ``try --engine TiltedEP --set damping=0.3``.
+    """
+    text = _AS_OPTION.sub(r"\1", _BOTH_WAYS.sub("", text))
+    before, tried, after = text.partition("try ")
+    if not tried:
+        return text.replace("raise max_iterations", "raise --set max_iterations=…")
+
+    def option(found: re.Match[str]) -> str:
+        setting = "" if found[2] is None else f" --set {found[2]}={found[3]}"
+        return f"--engine {found[1]}{setting}" + (" --seed 1" if found[1] == "PathGibbs" else "")
+
+    return before + tried + _ENGINE.sub(option, after)
 
 
 def visible(text: str) -> str:
@@ -314,7 +338,7 @@ def show_posterior(result: Result) -> None:
     check = a.get("fit_check", {})
     fits = check.get("agrees") is not False and not check.get("doubts")
     if "verdict" in check:
-        say((str(check["verdict"]), "" if fits else "bold red"))
+        say((as_options(str(check["verdict"])), "" if fits else "bold red"))
     share = result.nodes["reliable"].mean()
     if share < 1 and fits:
         if_so = "" if check.get("agrees") else "; they hold if the model is right, which was not checked"
@@ -406,7 +430,7 @@ def show_table(title: str | None, header: Sequence[str], labels: int, rows: Sequ
 
 def show_notes(notes: Sequence[str]) -> None:
     """What was decided for the user."""
-    said = [n for n in notes if n]
+    said = [as_options(n) for n in notes if n]
     tell(notes=said)
     if said:
         say()

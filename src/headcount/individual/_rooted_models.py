@@ -384,6 +384,7 @@ class MarkovChain(RootedModel):
         law, law_axes = split_labels(initial)
         law = numbers(law, "initial", expected="one probability per cell, a 1-D array")
         raise_all(shape_problems(law, 1, "initial", "one probability per cell, a 1-D array"))
+        raise_all(_row_problems(law, given))
         names = _time_names(given, length, times, single=single)
         steps = given * (len(names) - 1) if single else given
         sizes = [len(law), *(_columns(matrix, k, single=single) for k, matrix in enumerate(steps))]
@@ -640,6 +641,16 @@ def _uniform(given: Sequence[Any]) -> Any:
         raise ModelError("initial is None and there is no transition matrix: give one of them")
     rows = given[0].shape[0] if hasattr(given[0], "shape") else len(given[0])
     return np.full(rows, 1 / max(rows, 1))
+
+
+def _row_problems(law: Array, matrices: Sequence[Any]) -> list[str]:
+    """That the initial law has not one probability per row of the first matrix, where there is one."""
+    tables = [m if hasattr(m, "shape") else numbers(m, "the transition matrix") for m in matrices[:1]]
+    rows = [table.shape[0] for table in tables if len(table.shape) == 2 and table.shape[0] != len(law)]
+    return [
+        f"initial has {len(law)} probabilities, the transition matrix {n} rows: give one probability per cell"
+        for n in rows
+    ]
 
 
 def _columns(matrix: Any, step: int, *, single: bool) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.io._source import Findings, Source, label_text, listed, open_source
-from headcount.io._times import INTEGER, looks_like_times, time_texts
+from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
 from headcount.labels import parse_date
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "from": "from origin source origin_id i von de origine origen",
         "to": "to dest destination target dest_id destination_id j nach vers destino",
         "probability": "probability prob p share transition wahrscheinlichkeit anteil probabilite probabilidad",
+        "sum": "sum screenline line cordon counter",
         "id": "id individual animal tag band ring track track_id tag_id",
+        "from_time": "from_time time_from date_from from_date start_time ringed release_date banding_date marked beringt",
+        "from_cell": "from_cell cell_from site_from from_site start_cell ringed_at release_site banding_site",
+        "to_time": "to_time time_to date_to to_date end_time recovered recovery_date encounter_date found wiederfund",
+        "to_cell": "to_cell cell_to site_to to_site end_cell recovered_at recovery_site encounter_site",
         "x": "x column easting rechtswert",
         "y": "y row northing hochwert",
         "lon": "lon longitude lng long lange laenge langengrad laengengrad longitud",
@@ -66,6 +71,16 @@ _MARKS = frozenset(
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'", "−": "-"})
 _NUMBER_LIKE = re.compile(r"^[+-]?[\d.,][\d.,' ]*([eE][+-]?\d+)?$")
 _DECIMALS, _THOUSANDS = (".", ","), (".", ",", "'", " ")
+_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing")}
+_NAMED_CELLS = frozenset({"cell", "from", "to"})
+"""Roles whose labels are cells."""
+_ABOUT = re.compile(
+    r"^(?:ca\.?|circa|~|≈|about|approx\.?|etwa|rund|env\.?|environ|aprox\.?)\s*(?=[\d.,])", re.IGNORECASE
+)
+_BOUND = re.compile(
+    r"^(?:[<>≤≥]=?|mind\.|mindestens|at least|more than|mehr als|über|over|less than|weniger als|unter|under)\s*(?=[\d.,])|(?<=\d)\s*\+$",
+    re.IGNORECASE,
+)
 PerFile = str | Mapping[str, str] | None
 """What a caller says about the files: the same for all, or by the file's name ("" for all others)."""
 
@@ -91,6 +106,10 @@ class Reader:
         ``"day-first"`` or ``"month-first"`` for dates such as 03/04/2024; found out where it is not given.
     wide
         Whether counts have one column per cell or per time, and transitions one per destination.
+    alias
+        Other names of cells, ``{old: new}``, in every table.
+    bounds
+        What ``>60`` is read as: ``"number"`` (60) or ``"missing"``; asked about where it is not given.
     """
 
     findings: Findings
@@ -101,16 +120,18 @@ class Reader:
     missing: Sequence[str] = ()
     dates: str | None = None
     wide: bool = False
+    alias: Mapping[str, str] = field(default_factory=dict)
+    bounds: str | None = None
     _placed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """What cannot be right about the settings is among the findings."""
-        allowed = {"decimal": _DECIMALS, "thousands": _THOUSANDS, "dates": ("day-first", "month-first")}
+        allowed = {"decimal": _DECIMALS, "thousands": _THOUSANDS} | _WORDS
         for name, known in allowed.items():
             given = getattr(self, name)
             for value in given.values() if isinstance(given, Mapping) else [given]:
                 if value is not None and value not in known:
-                    shown = " or ".join(known if name == "dates" else map(repr, known))
+                    shown = " or ".join(known if name in _WORDS else map(repr, known))
                     self.findings.problem(name, f"give {shown}, got {value!r}")
         if isinstance(self.decimal, str) and self.decimal == self.thousands:
             self.findings.problem(
@@ -171,17 +192,39 @@ class Reader:
         """The table with the values of its columns; numbers that are required must not be empty."""
         numbers = [role for role in source.columns if role not in labels]
         styles = _styles_of(source, [source.columns[role] for role in numbers], self)
-        values: dict[str, Any] = {role: _read_labels(source, role, self.dates) for role in labels}
+        values: dict[str, Any] = {role: _read_labels(source, role, self) for role in labels}
         missing = {}
         for role in numbers:
-            values[role], missing[role] = _read_numbers(
-                source, role, styles, self.no_number, required=role in required
-            )
+            values[role], missing[role] = _read_numbers(source, role, styles, self, required=role in required)
         return replace(source, values=values, empty=missing)
+
+    def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Further columns of a table of cells by name: numbers where all entries are, texts otherwise; None where one is wrong."""
+        known = len(self.findings.lines())
+        measured = [c for c in columns if _holds_numbers(source.frame[c], self.no_number | _MARKS)]
+        texts = [c for c in columns if c not in measured]
+        named = {f"{c} of the cells": c for c in columns}
+        roles = {c: role for role, c in named.items()}
+        read = self.take(
+            replace(source, values={}, empty={}),
+            ["cell", *map(roles.__getitem__, texts)],
+            *map(roles.__getitem__, measured),
+            named={"cell": source.columns["cell"], **named},
+            once=False,
+        )
+        if read is None or len(self.findings.lines()) > known:
+            return None
+        return {c: read[roles[c]] for c in columns}
 
     def roles(self, source: Source | None, roles: Sequence[str]) -> set[str]:
         """Those of the roles for which the table has a column."""
-        return set() if source is None else set(self._columns(source, [], roles, {}))
+        return set() if source is None else set(self.columns_of(source, optional=roles))
+
+    def columns_of(
+        self, source: Source, roles: Sequence[str] = (), *, optional: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """The column of each role that the table has; a role that it must have and has not is a problem."""
+        return self._columns(source, roles, optional, {})
 
     def _columns(
         self, source: Source, required: Sequence[str], optional: Sequence[str], found: dict[str, str]
@@ -235,18 +278,39 @@ class Reader:
         frame = source.frame.melt(kept, spread, column, value)
         return replace(source, frame=frame, rows=np.tile(source.rows, len(spread)))
 
+    def margins(self, source: Source | None) -> tuple[str, str] | None:
+        """The columns of a table ``cell, entries, exits`` (or another pair of `MARGINS`); None for any other table."""
+        if source is None or self.roles(source, ("time", "count")) or not self.roles(source, ("cell",)):
+            return None
+        folded = {_folded(str(c)): str(c) for c in source.frame.columns}
+        pair = next((pair for pair in MARGINS if folded.keys() >= {*pair}), None)
+        return None if pair is None else (folded[pair[0]], folded[pair[1]])
+
+    def long_margins(self, source: Source, pair: tuple[str, str]) -> Source | None:
+        """The two totals of a matrix of trips as counts at two times, called as their columns are."""
+        kept = [*self.columns_of(source, ["cell"], optional=(*PLACES, *PARAMETERS)).values(), *pair]
+        source.note(
+            f"{pair[0]!r} are the totals by origin and {pair[1]!r} those by destination: trips go from one to the other"
+        )
+        return self.long(replace(source, frame=source.frame[kept]), "cell", "time", "count")
+
+    def matrix(self, source: Source | None) -> Source | None:
+        """A square matrix, one row per origin and one column per destination, with its first column called ``from``; None for others."""
+        if source is None or self.roles(source, ("to",)) or len(source.frame.columns) < 2:
+            return None
+        first, *others = source.frame.columns
+        rows = [label_text(v) for v in source.frame[first].tolist()]
+        if len(rows) != len(others) or {*rows} != {*map(str, others)}:
+            return None
+        return replace(source, frame=source.frame.rename(columns={first: "from"}))
+
     def long_counts(self, source: Source | None) -> Source | None:
         """Wide counts as ``time, cell, count``: rows are times and further columns cells, or the other way round."""
         if source is None:
             return None
         roles = self.roles(source, ("time", "cell"))
-        if roles == {"time", "cell"}:
-            text = (
-                "it has a column for time and one for cell: a wide table has one of them, and one column per entry of the other; leave "
-                "--wide out if it has one row per time and cell"
-            )
-            source.problem(text, [1])
-            return None
+        if roles == {"time", "cell"}:  # another file is the wide one
+            return source
         if not roles:  # the first column names the rows
             first = source.frame.columns[0]
             dated = all(parse_date(c) for c in source.frame.columns[1:])
@@ -313,14 +377,20 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def _read_labels(source: Source, role: str, dates: str | None) -> Texts:
-    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros."""
+def _read_labels(source: Source, role: str, reader: Reader) -> Texts:
+    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros.
+
+    Cells have their new names where the reader knows of any, which is noted.
+    """
     import pandas as pd
 
     codes, distinct = pd.factorize(source.frame[source.columns[role]])
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
-        texts = time_texts(texts, source, dates)
+        texts = time_texts(texts, source, reader.dates)
+    if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
+        source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
+        texts = [reader.alias.get(t, t) for t in texts]
     known = np.array([*texts, ""], dtype=object)
     read: Texts = known[codes]  # a missing value has the code −1, the last one
     source.refuse(read == "", f"{role} is empty: name it, or take the row out")
@@ -426,7 +496,11 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
         return []
     distinct = series.drop_duplicates()
     plain = _plain(distinct, missing)
-    tidy = (_tidy(v).removesuffix("%").rstrip() for v in distinct[~plain].tolist() if isinstance(v, str))
+    tidy = (
+        _plain_number(_tidy(v).removesuffix("%").rstrip())
+        for v in distinct[~plain].tolist()
+        if isinstance(v, str)
+    )
     others = [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
     return [*distinct[plain].tolist(), *others]
 
@@ -442,6 +516,14 @@ def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
     )
 
 
+def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
+    """Whether every entry of a column that is not missing looks like a number."""
+    if series.dtype.kind in "iufb":
+        return True
+    tidy = [_tidy(v).removesuffix("%").rstrip() for v in series.dropna().astype(str).unique().tolist()]
+    return all(t.casefold() in missing or _NUMBER_LIKE.match(t) for t in tidy)
+
+
 def _all_plain(texts: Sequence[str]) -> bool:
     import pandas as pd
 
@@ -450,6 +532,11 @@ def _all_plain(texts: Sequence[str]) -> bool:
 
 def _tidy(text: str) -> str:
     return text.translate(_SPACES).strip()
+
+
+def _plain_number(text: str) -> str:
+    """The number of an approximate one, or of a bound: 320 of "ca. 320", 60 of ">60"."""
+    return _BOUND.sub("", _ABOUT.sub("", text)).strip()
 
 
 def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str]]]) -> None:
@@ -466,7 +553,7 @@ def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str
 
 
 def _read_numbers(
-    source: Source, role: str, styles: Styles, no_number: frozenset[str], *, required: bool
+    source: Source, role: str, styles: Styles, reader: Reader, *, required: bool
 ) -> tuple[Array, Any]:
     """The column of a role as floats, and where nothing is written (a problem where a number is required).
 
@@ -474,7 +561,7 @@ def _read_numbers(
     """
     import pandas as pd
 
-    column = source.columns[role]
+    column, no_number = source.columns[role], reader.no_number
     series = source.frame[column]
     if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
         values = series.to_numpy(dtype=float, na_value=np.nan)
@@ -495,11 +582,32 @@ def _read_numbers(
             numbers[k], kinds[k] = _entry(found[k], style, no_number)
         values, kind = numbers[codes], kinds[codes]
         missing = (kind == "missing") | (kind == "marked")
+        values, missing = _read_bounds(source, role, series, kind == "bound", values, missing, reader.bounds)
         _note_kinds(source, role, series, kind)
         _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return source.without(values, np.isinf(values), f"{role} must be finite: correct it", series), missing
+
+
+def _read_bounds(
+    source: Source, role: str, series: Any, where: Any, values: Array, missing: Any, bounds: str | None
+) -> tuple[Array, Any]:
+    """Numbers such as >60 as the reader says: the number itself, or not observed; refused where it does not say."""
+    if not where.any():
+        return values, missing
+    if bounds is None:
+        text = (
+            f"{role} is a bound, not a number: have it read as the number that it has (bounds='number', --bounds number) or as not "
+            "observed (bounds='missing', --bounds missing)"
+        )
+        return source.without(values, where, text, series), missing
+    shown = f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
+    if bounds == "missing":
+        source.note(f"{shown} is read as missing: a bound is no count")
+        return np.where(where, np.nan, values), missing | where
+    source.note(f"{shown} is read as the number that it has: totals are too low or too high for that")
+    return values, missing
 
 
 def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
@@ -509,6 +617,12 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
         shown = listed([repr(t) for t in series[marked].tolist()])
         source.note(
             f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
+        )
+    about = kind == "about"
+    if about.any():
+        shown = listed([repr(t) for t in series[about].tolist()])
+        source.note(
+            f"{shown} in {role} ({int(about.sum())} rows) is read as the number that it has: the noise must allow for its rounding"
         )
     if (kind == "per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
@@ -554,8 +668,11 @@ def _entry(value: Any, style: Style, missing: frozenset[str]) -> tuple[float, st
     if text.casefold().lstrip("+-") in {"inf", "infinity"}:
         return np.inf, "number"
     share = text.endswith("%")
-    number = style.value(text.removesuffix("%").rstrip()) / (100 if share else 1)
-    return number, "other" if number != number else "per cent" if share else "number"
+    number = style.value(_plain_number(text.removesuffix("%").rstrip())) / (100 if share else 1)
+    if number != number:
+        return number, "other"
+    kinds = {"bound": _BOUND.search(text), "about": _ABOUT.search(text), "per cent": share}
+    return number, next((kind for kind, found in kinds.items() if found), "number")
 
 
 def _number_text(value: Any) -> str:

@@ -16,10 +16,13 @@ from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines._engine import Progress
 from headcount.engines._infer import as_engine
-from headcount.individual import HiddenStateChain, MarkovChain
+from headcount.errors import ProblemError, known_keywords
+from headcount.individual import HiddenStateChain, MarkovChain, Model
 from headcount.io._source import TableError
 from headcount.io._write import FORMATS, load_result, put_results, result_names
 from headcount.learn import infer
+from headcount.observe import Problem
+from headcount.observe._problem import as_problem
 from headcount.posterior._dataset import draw_groups
 from headcount.posterior._result import Result
 
@@ -27,8 +30,6 @@ if TYPE_CHECKING:
     import os
 
     import pandas as pd
-
-    from headcount.observe import Problem
 
 RETRIES = 3
 """Times that a problem is run again after the process that ran it was lost; Dask gives up a task after as many workers by default."""
@@ -149,6 +150,7 @@ class Many(Mapping[Name, Result]):
         return pd.DataFrame(rows, columns=["problem", *kept, "failure"])
 
 
+@known_keywords()
 def infer_many(
     problems: Mapping[Name, Problem] | Sequence[Problem],
     engine: Engine | str | None = None,
@@ -227,7 +229,13 @@ def _tasks(
     output: tuple[float, int | None, bool],
 ) -> dict[Name, Task]:
     """One task per problem, by name, with the seed of its place."""
+    if isinstance(problems, (Problem, Model, str)):
+        raise ProblemError(
+            f"problems is a {type(problems).__name__}: give {{name: problem}} or a list of problems, and infer one with "
+            "hc.infer(problem)"
+        )
     named = dict(problems) if isinstance(problems, Mapping) else dict(enumerate(problems))
+    named = {name: as_problem(problem, f"problems[{name!r}]") for name, problem in named.items()}
     chosen = None if engine is None else as_engine(engine)
     if chosen is not None and chosen.random and rng is None:
         raise ValueError(f"{chosen.name} is random: give rng, a seed, so that the answers can be got again")

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.errors import FaultsError
+from headcount.errors import FaultsError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._tables import (
     NO_COUNTS,
     ROUNDING,
+    Cells,
     Made,
     Moves,
     NoiseKind,
@@ -33,7 +34,9 @@ from headcount.io._tables import (
     count_tables,
     counted,
     expected,
+    filled,
     flow_table,
+    formula_of,
     knows_cells,
     labelled_counts,
     move_table,
@@ -41,16 +44,22 @@ from headcount.io._tables import (
     noise_parameters,
     note_totals,
     places_in,
+    prior_table,
+    read_alias,
     refuse_negative,
+    sum_table,
     total_hint,
+    track_table,
     transition_matrices,
     transition_table,
     transitions_of,
 )
-from headcount.io._times import Times, order_times
+from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.observe import Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from headcount._types import Array
     from headcount.individual import Model
     from headcount.population import SizeLaw
@@ -78,6 +87,8 @@ class Case:
         Rings of the cells' areas by cell, where they were given as polygons.
     names
         What people call the cells, by cell, where a column ``name`` beside the cells says it.
+    before
+        The old matrix as ``origin, dest, before``, where one was given as ``prior``.
     """
 
     problem: Problem
@@ -87,6 +98,7 @@ class Case:
     feature_names: tuple[str, ...] = ()
     shapes: Mapping[Hashable, Sequence[Array]] | None = None
     names: Mapping[Hashable, str] | None = None
+    before: pd.DataFrame | None = None
 
     @property
     def learns_initial(self) -> bool:
@@ -95,18 +107,27 @@ class Case:
         return isinstance(model, MarkovChain) and not model.initial_known
 
 
+@known_keywords(
+    **{name: f"give it as parameters={{{name!r}: …}}" for name in PARAMETERS},
+    **{f"flow_{name}": f"give it as flow_parameters={{{name!r}: …}}" for name in PARAMETERS},
+)
 def read_problem(
     counts: Any,
     *,
     population: int | SizeLaw | None,
     transitions: Any = None,
+    prior: Any = None,
+    zeros: str = "small",
     features: Any = None,
     weights: Any = None,
     initial: Any = "learned",
     cells: Any = None,
     flows: Any = None,
+    sums: Any = None,
+    sum_counts: Any = None,
     tracks: Any = None,
     tracks_counted: bool = True,
+    snap: str | None = None,
     noise: str = "poisson",
     parameters: Mapping[str, float | None] | None = None,
     flow_noise: str = "poisson",
@@ -120,6 +141,8 @@ def read_problem(
     missing: Sequence[str] = (),
     dates: str | None = None,
     wide: bool = False,
+    alias: Any = None,
+    bounds: str | None = None,
     after: str | None = None,
     ahead: Sequence[str] = (),
 ) -> Case:
@@ -131,13 +154,18 @@ def read_problem(
         ``time, cell, count``, and whichever of ``rate, sd, detection, …`` the noise needs by row; ``x, y`` or ``lon, lat``.
         CSV, Excel (``book.xlsx`` or ``book.xlsx#sheet``), Parquet, NetCDF, a pandas table or an xarray cube. An empty count is
         "nobody looked". A list of such tables is read as one; where two have the same time and cell, the later table corrects the earlier.
+        The two totals of a matrix of trips may have one row per cell: ``cell, entries, exits``.
     population
-        N, or what is known of it: ``About``, ``Between`` or ``Unknown``.
+        N, or what is known of it: ``About``, ``Between`` or ``Unknown``. It may be left out for the totals of a matrix of trips that agree.
     transitions
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
+    prior, zeros
+        An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
+        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
+        Or a formula, ``"stay + log(distance) + habitat_to"``, of the places and further columns of `cells` (see `headcount.features`).
     initial
         ``"learned"`` (unknown: `headcount.infer` and `fit` learn it under a flat prior), a table ``cell, probability``, ``"counts"``
         (shares of the first counts, which are then used twice), ``"smoothed"`` (the same, half an individual more in every cell)
@@ -146,9 +174,15 @@ def read_problem(
         ``cell[, x, y]``: all the cells, their order and their places; or their polygons as GeoJSON or GeoPackage.
     flows
         Observed flows ``time, origin, dest, count``, with ``flow_noise`` and ``flow_parameters`` of their own.
+    sums, sum_counts
+        Observed sums of flows (screenlines): the pairs of each, ``sum, origin, dest[, time]``, and a table ``sum, count`` (or a column
+        count beside the pairs), with the noise of the flows.
     tracks, tracks_counted
-        Followed individuals ``id, time, cell[, probability][, sd]`` (see `headcount.Tracks`; sd needs places of the cells), and
-        whether they are among the population and its counts.
+        Followed individuals ``id, time, cell[, probability][, sd]`` (see `headcount.Tracks`; sd needs places of the cells) or
+        recoveries ``from_time, from_cell, to_time, to_cell``, and whether they are among the population and its counts.
+    snap
+        How far times of tracks and flows may lie from the times of the counts to be moved to the nearest: ``"3d"``, ``"12h"``, or a number
+        where times are numbers. Without it other times are refused.
     noise, parameters
         ``poisson`` (rate, background), ``binomial`` (detection), ``negative-binomial`` (dispersion, rate, background),
         ``gaussian`` (sd), ``laplace`` (scale), ``exact``.
@@ -169,7 +203,11 @@ def read_problem(
     dates
         ``"day-first"`` or ``"month-first"``, for dates such as 03/04/2024 in which no number is above 12.
     wide
-        Counts have one column per cell or per time, transitions one per destination.
+        Counts have one column per cell or per time, transitions one per destination; tables that are not so are read as they are.
+    alias
+        Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
+    bounds
+        What ``>60`` is read as: ``"number"`` or ``"missing"``; refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -189,15 +227,18 @@ def read_problem(
         What the tables say cannot be.
     """
     findings = Findings()
-    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide)
+    reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide, bounds=bounds)
+    reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
     table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
-    moves = move_table(transitions, features, reader, normalise=normalise)
     known = None if cells is None else cell_table(cells, reader)
+    normalise |= prior is not None
+    moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
+    population = _trips(table, findings) if population is None else population
     if population is None:
         findings.problem("population", NO_POPULATION + total_hint(table, numbers))
     # From here on every part is read as far as the others allow, so that one report says everything.
@@ -207,12 +248,16 @@ def read_problem(
         moves = moves.leaving(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
+    before = None
+    if prior is not None and moves is not None:
+        before, moves = _before(moves, axes), filled(moves, axes.cells, zeros)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
     beside: list[Observation | Tracks] = [
-        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader),
-        *_tracks(tracks, axes, reader, counted=tracks_counted),
+        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader, snap),
+        *_sum_observations((sums, sum_counts), flow_noise, flow_parameters, axes, reader),
+        *_tracks(tracks, axes, reader, counted=tracks_counted, snap=snap),
     ]
     problem = _built(law, made, seen, beside, kind, population, initial, axes, findings)
     findings.raise_any()
@@ -220,16 +265,73 @@ def read_problem(
     assert seen is not None
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
-    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names)
+    return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names, before)
+
+
+def _moves(
+    prior: Any,
+    zeros: str,
+    transitions: Any,
+    features: Any,
+    known: Cells | None,
+    reader: Reader,
+    *,
+    normalise: bool,
+) -> Moves | None:
+    """How individuals move, from an old matrix or from what `move_table` takes."""
+    if prior is None:
+        return move_table(transitions, features, known, reader, normalise=normalise)
+    if transitions is not None or features is not None:
+        text = "a prior matrix, transitions and features all say how individuals move: give one"
+        reader.findings.problem("prior", text)
+    return prior_table(prior, zeros, reader)
+
+
+def _trips(table: Source | None, findings: Findings) -> int | None:
+    """The number of trips, where the counts are the two totals of a matrix that agree; it is noted. None otherwise."""
+    if table is None or len(distinct := list(dict.fromkeys(table["time"].tolist()))) != 2:
+        return None
+    if not any({*map(str.casefold, distinct)} == {*pair} for pair in MARGINS):
+        return None
+    one, two = (float(np.sum(table["count"][table["time"] == t])) for t in distinct)
+    if one != two or one != one:
+        if one == one and two == two:
+            text = (
+                f"the totals disagree, {one:.10g} {distinct[0]} and {two:.10g} {distinct[1]}: say how many trips there were (population=N, "
+                "--population N) and how the totals were counted (--noise poisson)"
+            )
+            findings.problem("population", text)
+        return None
+    findings.note(f"there were {one:.0f} trips, the sum of the {distinct[0]} and of the {distinct[1]}")
+    return int(one)
+
+
+def _before(moves: Moves, axes: Axes) -> pd.DataFrame:
+    """The old matrix under the labels of the cells, as ``origin, dest, before``."""
+    import pandas as pd
+
+    known = dict(zip(axes.cells, axes.labels, strict=True))
+    ends = {
+        name: [known.get(c) for c in moves.source[role]]
+        for name, role in (("origin", "from"), ("dest", "to"))
+    }
+    return pd.DataFrame({**ends, "before": moves.values[:, 0]})
 
 
 def read_sequences(
-    counts: Any, *, features: Any = None, tracks: Any = None, **options: Any
+    counts: Any,
+    *,
+    features: Any = None,
+    tracks: Any = None,
+    population: Any = None,
+    failures: dict[str, tuple[str, ...]] | None = None,
+    **options: Any,
 ) -> dict[str, Case]:
     """Problems about several years or sites, by the column ``sequence`` of the counts; one, called "", where there is no such column.
 
     ``features`` and ``tracks`` may have the column too: a sequence then has its own rows; otherwise all sequences have the same.
-    All other options are `read_problem`'s and hold for every sequence.
+    ``population`` may be ``{sequence: N}``, N a number or a law. All other options are `read_problem`'s and hold for every sequence.
+    Sequences that cannot be read are put into ``failures``, with what is wrong, and left out; without it they are an error.
 
     Raises
     ------
@@ -241,34 +343,44 @@ def read_sequences(
     parts = by_sequence(counts, reader)
     findings.raise_any()
     if not parts:
-        return {"": read_problem(counts, features=features, tracks=tracks, **options)}
+        told = {"features": features, "tracks": tracks, "population": population}
+        return {"": read_problem(counts, **told, **options)}
     shared = {"features": features, "tracks": tracks}
-    own = {name: {} if given is None else by_sequence(given, reader) for name, given in shared.items()}
-    for name, found in own.items():
+    own = {name: by_sequence(given, reader) for name, given in shared.items()}
+    if isinstance(population, Mapping):
+        own["population"] = dict(population)
+    _refuse_strays(own, parts, findings)
+    cases: dict[str, Case] = {}
+    wrong: dict[str, tuple[str, ...]] = {} if failures is None else failures
+    shared["population"] = population
+    for key, part in parts.items():
+        # A sequence without tracks of its own has none; without features or population of its own it cannot be.
+        given = shared | {name: found.get(key) for name, found in own.items() if found}
+        try:
+            cases[key] = read_problem(part, **given, **options)
+        except FaultsError as error:
+            wrong[key] = tuple(f"sequence {key}: {text}" for text in error.problems)
+    if wrong and (failures is None or not cases):
+        raise TableError([text for texts in wrong.values() for text in texts])
+    return cases
+
+
+def _refuse_strays(
+    tables: Mapping[str, Mapping[str, Any]], parts: Mapping[str, Source], findings: Findings
+) -> None:
+    """Refuse tables with sequences that the counts do not have."""
+    for name, found in tables.items():
         stray = [repr(key) for key in found.keys() - parts.keys()]
         if stray:
             text = f"the counts have no sequence {', '.join(stray[:5])}: correct it, or leave its rows out"
             findings.problem(name, text)
     findings.raise_any()
-    cases: dict[str, Case] = {}
-    for key, part in parts.items():
-        # A sequence without tracks of its own has none; without features of its own it cannot be.
-        given = {name: found.get(key) if found else shared[name] for name, found in own.items()}
-        findings.attempt(_one_sequence, cases, key, part, given | options)
-    findings.raise_any()
-    return cases
-
-
-def _one_sequence(cases: dict[str, Case], key: str, counts: Source, options: Mapping[str, Any]) -> None:
-    """Read one sequence; what is wrong with it says which it is."""
-    try:
-        cases[key] = read_problem(counts, **options)
-    except FaultsError as error:
-        raise TableError([f"sequence {key}: {text}" for text in error.problems]) from None
 
 
 def by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table, in order of appearance; nothing where the table has no such column."""
+    if given is None or formula_of(given) is not None:
+        return {}
     source = reader.read(given, [], optional=["sequence"], once=False)
     if source is None or "sequence" not in source:
         return {}
@@ -353,7 +465,7 @@ class Axes:
 def _axes(
     table: Source | None,
     moves: Moves | None,
-    known: tuple[list[str], Places | None] | None,
+    known: Cells | None,
     *,
     uneven: bool,
     findings: Findings,
@@ -361,7 +473,7 @@ def _axes(
 ) -> Axes:
     """The cells as listed, or those that the moves name, or those of the counts where neither could be read; all times in order."""
     if known is not None:
-        cells, places = known
+        cells, places = known.labels, known.places
     else:
         named = (moves.source, ("from", "to")) if moves is not None else (table, ("cell",))
         texts = [] if named[0] is None else [text for role in named[1] for text in named[0][role]]
@@ -501,7 +613,12 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
 
 
 def _flow_observation(
-    flows: Any, noise: str, parameters: Mapping[str, float | None] | None, axes: Axes, reader: Reader
+    flows: Any,
+    noise: str,
+    parameters: Mapping[str, float | None] | None,
+    axes: Axes,
+    reader: Reader,
+    snap: str | None,
 ) -> list[Observation]:
     """Observed flows as an observation of every step that has any."""
     if flows is None:
@@ -516,8 +633,7 @@ def _flow_observation(
     if axes.times is None:
         return []
     texts = axes.times.texts
-    text = f"unknown time: the time of a flow is that of its departure, one of {listed(texts)} but the last, {texts[-1]}: correct it"
-    table.refuse(table.positions("time", texts[:-1]) < 0, text)
+    table = _departing(table, axes.times, snap)
     if findings:
         return []
     values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
@@ -526,19 +642,89 @@ def _flow_observation(
     return [kind.model(seen, **numbers)] if seen else []
 
 
-def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool) -> list[Tracks]:
-    """Followed individuals ``id, time, cell[, probability][, sd]``, under the labels of the chain; none where they cannot be read."""
-    if given is None:
+def _departing(table: Source, times: Times, snap: str | None) -> Source:
+    """Flows with times of departure: any but the last, moved to the nearest where ``snap`` allows; others are a problem."""
+    early = replace(times, texts=times.texts[:-1])
+    table = table if snap is None else snapped(table, early, snap)
+    text = (
+        f"unknown time: the time of a flow is that of its departure, one of {listed(times.texts)} but the last, {times.texts[-1]}: "
+        "correct it"
+    )
+    table.refuse(table.positions("time", early.texts) < 0, text)
+    return table
+
+
+def _sum_observations(
+    given: tuple[Any, Any],
+    noise: str,
+    parameters: Mapping[str, float | None] | None,
+    axes: Axes,
+    reader: Reader,
+) -> list[Observation]:
+    """Sums of flows, one observation per step that has any."""
+    if all(table is None for table in given):
         return []
-    source = reader.read(given, ["id", "time", "cell"], optional=["probability", "sd"], once=False)
+    findings = reader.findings
+    if given[0] is None:
+        findings.problem(
+            "sum_counts",
+            "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)",
+        )
+        return []
+    kind = noise_kind(noise, findings)
+    found = sum_table(*given, reader, whole=kind is not None and kind.model.whole)
+    numbers = noise_parameters(kind, parameters, None, findings)
+    if found is None or kind is None or axes.times is None:
+        return []
+    source, counts = found
+    knows_cells(source, axes.cells, "from", "to")
+    texts, labels = axes.times.texts, axes.times.labels
+    if "time" in source:
+        source = _departing(source, axes.times, None)
+    elif len(texts) != 2:
+        source.problem(
+            f"there are {len(texts) - 1} steps: say in a column time at which the flows of a sum depart", [1]
+        )
+    if findings:
+        return []
+    return [
+        kind.model([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
+        for t, pairs in _pairs_by_step(source, counts, axes).items()
+    ]
+
+
+def _pairs_by_step(
+    source: Source, counts: Mapping[str, float], axes: Axes
+) -> dict[int, dict[str, list[Any]]]:
+    """The pairs of every sum that was counted, by step; a sum with flows of two steps is a problem."""
+    assert axes.times is not None
+    rows = len(source.rows)
+    step = source.positions("time", axes.times.texts) if "time" in source else np.zeros(rows, dtype=int)
+    ends = [source.positions(role, axes.cells).tolist() for role in ("from", "to")]
+    made: dict[int, dict[str, list[Any]]] = {}
+    first: dict[str, int] = {}
+    for t, name, i, j in zip(step.tolist(), source["sum"].tolist(), *ends, strict=True):
+        if name not in counts:
+            continue
+        if first.setdefault(name, t) != t:
+            raise TableError(
+                f"{source.name}: the sum {name!r} has flows of more than one time: give each time a sum of its own"
+            )
+        made.setdefault(t, {}).setdefault(name, []).append((axes.labels[i], axes.labels[j]))
+    return made
+
+
+def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool, snap: str | None) -> list[Tracks]:
+    """Followed individuals under the labels of the chain; none where they cannot be read."""
+    source = None if given is None else track_table(given, reader)
     if source is None:
         return []
     known = knows_cells(source, axes.cells, "cell")
     if axes.times is None:
         return []
     texts, labels = axes.times.texts, axes.times.labels
-    text = f"unknown time: correct it, or leave the row out (the times of the counts are {texts[0]} … {texts[-1]})"
-    if not source.knows("time", texts, text) or not known:
+    source = snapped(source, axes.times, snap)
+    if not known or (source.positions("time", texts) < 0).any():
         return []
     placed = {
         "time": [labels[k] for k in source.positions("time", texts)],
@@ -613,6 +799,7 @@ def opened(
     survival: Any = None,
     columns: Mapping[str, str] | None = None,
     encoding: str | Mapping[str, str] | None = None,
+    alias: Any = None,
     part: bool = False,
 ) -> Case:
     """The same case with individuals that come and go.
@@ -625,7 +812,7 @@ def opened(
         ``time, cell, count``: expected arrivals, by the time at which they are first there; rows that are not there mean nobody.
     survival
         A probability to stay for a step, or a table ``cell, probability[, time]``; the time is that before the step.
-    columns, encoding
+    columns, encoding, alias
         As for `read_problem`.
     part
         Whether the tables may have other times than the case's, which are then left out.
@@ -638,6 +825,7 @@ def opened(
     findings = Findings()
     # The columns were found in the tables of the case, so that these may have others.
     reader = Reader(findings, columns, encoding, _placed=set(columns or ()))
+    reader = replace(reader, alias=read_alias(alias, reader))
     chain, population = case.problem.model, case.problem.population
     if not isinstance(chain, MarkovChain) or not chain.initial_known:
         findings.problem(

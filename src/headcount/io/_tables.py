@@ -6,6 +6,7 @@ Each reader gives a `Source` with the values of its columns, labels still texts,
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,10 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount import observe
+from headcount.errors import nearest
 from headcount.individual import LogLinearTransitions
 from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
-from headcount.io._source import Findings, Source, TableError, listed
+from headcount.io._source import Findings, Source, TableError, label_text, listed
 from headcount.io._times import order_times
+from headcount.learn import features
+from headcount.learn._feature_table import columns_in, is_formula
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,9 +34,19 @@ ROUNDING = 1e-4
 """Probabilities that sum to 1 within this are read as decimals rounded in print (four places) and divided by their sum."""
 _EXACT_SUM = 1e-8
 """Sums of probabilities this near to 1 are left as they are: sums of doubles, written in full, differ by less."""
+_SUGGESTED = 5
+"""Unknown cells for which a message looks for the nearest known one."""
 _DENSE_CELLS = 256
 """Up to this many cells, and where more than a tenth of the moves exist, matrices are dense: the compiled passes over dense matrices serve
 up to 256 cells. Beyond, a thousand steps of a thousand cells would take 8 GB as dense matrices and 40 MB as lists of two moves per cell."""
+
+
+def read_alias(given: Any, reader: Reader) -> dict[str, str]:
+    """Other names of cells: ``{old: new}``, or a table ``old, new``; nothing where it cannot be read."""
+    if given is None or isinstance(given, Mapping):
+        return {label_text(old): label_text(new) for old, new in (given or {}).items()}
+    source = replace(reader, columns=None).read(given, ["old", "new"])
+    return {} if source is None else dict(zip(source["old"].tolist(), source["new"].tolist(), strict=True))
 
 
 # --- counts
@@ -85,7 +99,11 @@ def read_counts(
 def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> Source | None:
     """``time, cell, count``, with what the noise needs and where the cells are; ``whole`` refuses fractions and negative numbers."""
     source = reader.open(counts)
-    if reader.wide:
+    margins = reader.margins(source)
+    if margins is not None:
+        assert source is not None
+        source = reader.long_margins(source, margins)
+    elif reader.wide:
         source = reader.long_counts(source)
     source = reader.take(source, ["time", "cell"], "count", optional=[*PARAMETERS, *PLACES], empty=True)
     return None if source is None else counted(source, "count", whole=whole)
@@ -160,6 +178,32 @@ def flow_table(flows: Any, reader: Reader, *, whole: bool = False) -> Source | N
     return None if source is None else counted(source, "flow", whole=whole)
 
 
+RECOVERY = ("from_time", "from_cell", "to_time", "to_cell")
+
+
+def track_table(given: Any, reader: Reader) -> Source | None:
+    """Followed individuals ``id, time, cell[, probability][, sd]``, or recoveries ``from_time, from_cell, to_time, to_cell[, id]``."""
+    source = reader.open(given)
+    if source is not None and reader.roles(source, RECOVERY):
+        source = _both_ends(source, reader)
+    return reader.take(source, ["id", "time", "cell"], optional=["probability", "sd"], once=False)
+
+
+def _both_ends(source: Source, reader: Reader) -> Source | None:
+    """Recoveries, one row each, as two positions of one individual; None where a column of theirs is missing."""
+    import pandas as pd
+
+    columns = reader.columns_of(source, RECOVERY, optional=["id"])
+    if not columns.keys() >= {*RECOVERY}:
+        return None
+    ids = source.frame[columns["id"]] if "id" in columns else source.rows.astype(str)
+    ends = [
+        pd.DataFrame({"id": ids, "time": source.frame[columns[time]], "cell": source.frame[columns[cell]]})
+        for time, cell in (RECOVERY[:2], RECOVERY[2:])
+    ]
+    return replace(source, frame=pd.concat(ends, ignore_index=True), rows=np.tile(source.rows, 2))
+
+
 def counted(source: Source, role: str, *, whole: bool) -> Source:
     """The table with its counts checked, NaN where nobody looked: whole numbers ≥ 0 where the noise counts individuals."""
     count = source[role]
@@ -209,8 +253,16 @@ class Places:
         return dict(zip(self.names, np.array([self.of[cell] for cell in cells]).T, strict=True))
 
 
-def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | None:
-    """``cell[, x, y]`` or ``cell[, lon, lat]``: the cells in their order, and where they are."""
+class Cells(NamedTuple):
+    """The cells in their order, where they are, and the table that says so."""
+
+    labels: list[str]
+    places: Places | None
+    source: Source
+
+
+def cell_table(given: Any, reader: Reader) -> Cells | None:
+    """``cell[, x, y]`` or ``cell[, lon, lat]``, and further columns for `formula_moves`."""
     source = reader.read(given, ["cell"], optional=PLACES)
     if source is None:
         return None
@@ -221,7 +273,7 @@ def cell_table(given: Any, reader: Reader) -> tuple[list[str], Places | None] | 
     called = _called(source, cells)
     if called:
         places = replace(places or Places(("x", "y"), {}), called=called)
-    return list(dict.fromkeys(cells)), places
+    return Cells(list(dict.fromkeys(cells)), places, source)
 
 
 def _called(source: Source, cells: Sequence[str]) -> dict[str, str]:
@@ -259,12 +311,25 @@ def places_in(source: Source) -> Places | None:
 def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
     """Whether all labels of the roles are cells; others are problems."""
     shown = ", ".join(repr(c) for c in cells[:5]) + (", …" if len(cells) > 5 else "")
-    remedy = f"correct it, or add it to the cells ({len(cells)} are known: {shown})"
+    asked = _suggested(source, cells, roles)
+    remedy = f"{asked}Otherwise correct it" if asked else "correct it"
+    remedy += f", or add it to the cells ({len(cells)} are known: {shown})"
     texts = {role: f"unknown {ENDS.get(role, role)}: {remedy}" for role in roles}
     known = [
         source.knows(role, cells, text) for role, text in texts.items()
     ]  # every role, whatever is wrong with another
     return all(known)
+
+
+def _suggested(source: Source, cells: Sequence[str], roles: Sequence[str]) -> str:
+    """For unknown cells the nearest known ones, as questions, with the option that renames them; nothing where none is near."""
+    stray = dict.fromkeys(t for role in roles for t in source[role][source.positions(role, cells) < 0] if t)
+    near = {old: nearest(old, cells) for old in list(stray)[:_SUGGESTED]}
+    return "".join(
+        f"did you mean {new!r} for {old!r} (alias={{{old!r}: {new!r}}}, --alias {shlex.quote(f'{old}={new}')})? "
+        for old, new in near.items()
+        if new is not None
+    )
 
 
 # --- how individuals move: transition matrices, or features and their weights
@@ -297,33 +362,178 @@ class Made(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def move_table(transitions: Any, features: Any, reader: Reader, *, normalise: bool) -> Moves | None:
-    """The table that says how individuals move; exactly one."""
+def formula_of(features: Any) -> str | None:
+    """The features where they are written as a formula; None where they are a table or the name of a file."""
+    if not isinstance(features, str) or not is_formula(features) or os.path.exists(features):
+        return None
+    return features
+
+
+def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | None:
+    """Every move between the cells, with the features that a formula makes of the cells' table (`headcount.features`)."""
+    if known is None:
+        text = (
+            f"the formula {formula!r} needs a table of the cells: cell, x, y (or lon, lat) and the columns that it names (cells=…, "
+            "--cells FILE)"
+        )
+        reader.findings.problem("features", text)
+        return None
+    source, cells = known.source, known.labels
+    named = columns_in(formula)
+    beside = reader.covariates(
+        source, [c for c in map(str, source.frame.columns) if "".join(c.split()) in named]
+    )
+    if beside is None or len(source.rows) != len(cells):  # a cell has two rows, which was refused
+        return None
+    table = source.frame.drop(columns=list(source.columns.values())).rename(columns=str)
+    table = table.assign(
+        cell=cells, **beside, **({} if known.places is None else known.places.columns(cells))
+    )
+    made = reader.findings.attempt(features, table, formula)
+    if made is None:
+        return None
+    names = tuple(made.coords["feature"].values.tolist())
+    _note_features(source, names, beside)
+    return _every_move(replace(source, name="the formula"), cells, made.values, names)
+
+
+def _note_features(source: Source, names: Sequence[str], columns: Mapping[str, Any]) -> None:
+    """Say which features a formula makes, and with what the values of texts are compared."""
+    compared = [f"{c}: with {v[0]!r}" for c, v in sorted(columns.items()) if v.dtype == object]
+    text = f"; values of texts are compared with the first ({', '.join(compared)})" if compared else ""
+    source.findings.note(f"the formula makes the features {', '.join(names)}{text}")
+
+
+def _every_move(source: Source, cells: Sequence[str], values: Array, names: tuple[str, ...] = ()) -> Moves:
+    """The moves between all cells, of values (K, L, L); without names, and so of trips, those that are above 0 alone."""
+    start, end = (k.ravel() for k in np.indices((len(cells), len(cells))))
+    if not names:
+        start, end = np.nonzero(values[0])
+    labels = np.array(cells, dtype=object)
+    ends = {"from": labels[start], "to": labels[end]}
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={})
+    return Moves(rows, values[:, start, end].T, names)
+
+
+ZEROS = ("small", "impossible")
+"""What a pair without trips in an old matrix means: rare, or impossible."""
+SMALL_ZERO = 0.5
+"""Trips that a pair without any stands for, in units of the smallest positive entry: of a Poisson count of 0 the posterior mean under
+Jeffreys' prior is a half, and the smallest entry is about what one seen trip was expanded to."""
+
+
+def prior_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
+    """An old matrix of trips ``origin, dest, count``, one column per destination, or OMX; pairs without trips as ``zeros`` says."""
+    if zeros not in ZEROS:
+        reader.findings.problem("zeros", f"give {' or '.join(ZEROS)}, got {zeros!r}")
+        return None
+    return transition_table(given, reader, normalise=True, fill=True)
+
+
+def filled(moves: Moves, cells: Sequence[str], zeros: str) -> Moves:
+    """The old matrix with a row for every pair of cells, where ``zeros`` are small; what is done about them is noted.
+
+    A diagonal without any trip was not counted, and stays impossible.
+    """
+    source, size = moves.source, len(cells)
+    table = source.spread(moves.values[:, 0], {"from": cells, "to": cells}, 0.0)
+    empty = table == 0
+    inside = np.eye(size, dtype=bool) & empty.diagonal().all()
+    rare = empty & ~inside
+    own = "trips inside a cell are impossible, as it has none; " if inside.any() and size > 1 else ""
+    if zeros == "impossible" or not rare.any() or not (table > 0).any():
+        if empty.any():
+            source.note(
+                f"{own}{rare.sum()} of {size * size} pairs have no trips in it and are taken as impossible"
+            )
+        return moves
+    small = SMALL_ZERO * table[table > 0].min()
+    source.note(
+        f"{own}{rare.sum()} of {size * size} pairs have no trips in it and are taken as rare, {small:.4g} each, half the smallest entry "
+        f"({rare.sum() * small / (table.sum() + rare.sum() * small):.1%} of all trips together); zeros='impossible', --zeros impossible "
+        "forbids them"
+    )
+    table[rare] = small
+    return _every_move(source, cells, table[None])
+
+
+def sum_table(
+    sums: Any, counts: Any, reader: Reader, *, whole: bool
+) -> tuple[Source, dict[str, float]] | None:
+    """Sums of flows ``sum, origin, dest[, time]`` and the count of each: in a table ``sum, count`` or in a column beside them."""
+    beside = ["time", *(["flow"] if counts is None else [])]
+    source = reader.read(sums, ["sum", "from", "to"], optional=beside)
+    if source is None:
+        return None
+    if counts is None and "flow" not in source:
+        source.problem(
+            "there is no count: add a column count, or give a table sum, count (sum_counts=…, --sum-counts FILE)",
+            [1],
+        )
+        return None
+    table = source if counts is None else reader.read(counts, ["sum"], "flow", empty=True)
+    if table is None:
+        return None
+    table = counted(table, "flow", whole=whole)
+    names = list(dict.fromkeys(source["sum"].tolist()))
+    table.knows("sum", names, f"unknown sum: {source.name} has {listed(names)}: correct it")
+    found = _one_count_each(table)
+    absent = [repr(name) for name in names if name not in found]
+    if absent:
+        source.note(f"no count of {listed(absent)}: nothing is known of these flows")
+    return source, found
+
+
+def _one_count_each(table: Source) -> dict[str, float]:
+    """The count of every sum that has one; two that differ are a problem."""
+    found: dict[str, float] = {}
+    differ = np.zeros(len(table.rows), dtype=bool)
+    for k, (name, count) in enumerate(zip(table["sum"].tolist(), table["flow"].tolist(), strict=True)):
+        if count == count:
+            differ[k] = found.setdefault(name, count) != count
+    text = "a sum has one count, but this row gives another than an earlier one: correct it"
+    table.refuse(differ, text, table["flow"])
+    return found
+
+
+def move_table(
+    transitions: Any, features: Any, known: Cells | None, reader: Reader, *, normalise: bool
+) -> Moves | None:
+    """The table or formula that says how individuals move; exactly one."""
     if transitions is not None and features is not None:
         text = "transitions and features are two ways to say the same: give one"
         reader.findings.problem("transitions", text)
         return None
     if transitions is not None:
         return transition_table(transitions, reader, normalise=normalise)
+    formula = formula_of(features)
+    if formula is not None:
+        return formula_moves(formula, known, reader)
     if features is not None:
         return _feature_table(features, reader)
     text = (
         "how individuals move is missing: give transitions (--transitions FILE with from, to, probability[, time]), or features and "
-        "their weights (--features FILE with from, to and one column per feature; --weights 1,2,…). To learn the weights, use "
-        "headcount fit"
+        'their weights (--features FILE with from, to and one column per feature, or a formula such as "stay + log(distance)" of '
+        "--cells FILE; --weights 1,2,…). To learn the weights, use headcount fit"
     )
     reader.findings.problem("transitions", text)
     return None
 
 
-def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> Moves | None:
-    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do."""
+def transition_table(
+    given: Any, reader: Reader, *, normalise: bool = False, fill: bool = False
+) -> Moves | None:
+    """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do.
+
+    Zeros that nobody fills are noted, where they may be pairs without a trip in a sample.
+    """
     source = reader.open(given)
     named = reader.roles(source, ["probability", "to"])
     role = "flow" if normalise and "probability" not in named else "probability"
-    wide = reader.wide and "to" not in named
+    square = reader.matrix(source)
+    wide = square is not None or (reader.wide and "to" not in named)
     if wide:
-        source = reader.long(source, "from", "to", role)
+        source = reader.long(source if square is None else square, "from", "to", role)
     source = reader.take(source, ["from", "to"], role, optional=["time"], empty=wide)
     if source is None:
         return None
@@ -331,6 +541,8 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
         source = source.where(~source.empty[role])
     values = source[role]
     refuse_negative(source, role)
+    if normalise and not fill:
+        _note_zeros(source, values)
     if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
@@ -338,6 +550,15 @@ def transition_table(given: Any, reader: Reader, *, normalise: bool = False) -> 
         )
         source.refuse(values > 1 + 1e-9, text, values)
     return Moves(source, values[:, None])
+
+
+def _note_zeros(source: Source, values: Array) -> None:
+    """Say how many moves are impossible because a matrix of trips has none there."""
+    zeros = int((values == 0).sum())
+    if zeros:
+        source.note(
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
+        )
 
 
 def refuse_negative(source: Source, role: str) -> bool:

@@ -18,6 +18,8 @@ from headcount.labels import WrittenDate, iso_text, month_of, parse_date
 if TYPE_CHECKING:
     import pandas as pd
 
+    from headcount._types import Array
+
 INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
 DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
@@ -26,6 +28,23 @@ _GAPS = (
     "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
     "(uneven=True, --uneven)"
 )
+MARGINS = (
+    *(
+        ("entries", "exits"),
+        ("origins", "destinations"),
+        ("productions", "attractions"),
+        ("boardings", "alightings"),
+    ),
+    *(
+        ("departures", "arrivals"),
+        ("einsteiger", "aussteiger"),
+        ("quellverkehr", "zielverkehr"),
+        ("out", "in"),
+    ),
+)
+"""Names of the two totals of a matrix of trips: by origin, by destination."""
+_LENGTH = re.compile(r"^(\d+(?:\.\d+)?)\s*(w|d|h|min|s)?(?:eeks?|ays?|ours?|utes?|econds?)?$")
+_SECONDS = {"w": 604_800, "d": 86_400, "h": 3600, "min": 60, "s": 1}
 _EVEN_STEPS = 1e-3
 """Steps between decimal times may differ by this share of the smallest: thirds written with four decimals do by 3e-4."""
 _CLEAR_STEPS = 3
@@ -170,6 +189,118 @@ def looks_like_times(values: Sequence[Any]) -> bool:
     return all(DECIMAL.match(t) or parse_date(t) or month_of(t) for t in texts)
 
 
+# --- times beside those of the counts
+
+
+def snapped(source: Source, times: Times, within: str | None) -> Source:
+    """The table with every time that is none of ``times`` moved to the nearest one, where that is no further than ``within``.
+
+    How many are moved, and how far, is noted. Times that are further away, and all where ``within`` is None, are problems. Of positions
+    of one individual (role "id") that come to the same time, the nearest to it is kept, and that is noted too.
+    """
+    stray = (source.positions("time", times.texts) < 0) & (source["time"] != "")
+    if not stray.any():
+        return source
+    ends = f"the times of the counts are {times.texts[0]} … {times.texts[-1]}"
+    scale, given = _scale(times.texts), _scale(source["time"][stray].tolist())
+    if scale is None or given is None or scale.dated != given.dated:
+        source.refuse(stray, f"unknown time: correct it, or leave the row out ({ends})", source["time"])
+        return source
+    apart = np.abs(given.values[:, None] - scale.values[None])
+    place, far = apart.argmin(axis=1), apart.min(axis=1)
+    if within is None:
+        source.refuse(stray, _asked_to_snap(scale, far, len(stray), ends), source["time"])
+        return source
+    limit = scale.tolerance(within)
+    if limit is None:
+        like = "3d or 12h" if scale.dated else "a number, as the times are"
+        source.findings.problem("snap", f"give a length of time ({like}), got {within!r}")
+        return source
+    rows = np.flatnonzero(stray)
+    beyond = np.isin(np.arange(len(stray)), rows[far > limit])
+    text = f"further than {within} from every time of the counts ({ends}): correct it, leave the row out, or allow more (--snap)"
+    source.refuse(beyond, text, source["time"])
+    near = far <= limit
+    made, distance = source["time"].copy(), np.zeros(len(stray))
+    made[rows[near]] = np.array(times.texts, dtype=object)[place[near]]
+    distance[rows] = far
+    if near.any():
+        source.note(
+            f"{near.sum()} of {len(stray)} times lie between the times of the counts and are moved to the nearest, by "
+            f"{scale.length(np.median(far[near]))} in the median and {scale.length(far[near].max())} at most"
+        )
+    return _one_position_each(source.having(time=made), distance)
+
+
+def _asked_to_snap(scale: _Scale, far: Array, rows: int, ends: str) -> str:
+    """What is wrong with times that are none of the counts', and the option that moves those that lie between them."""
+    between = far <= np.diff(np.sort(scale.values)).max(initial=0.0) / 2
+    if not between.any():
+        return f"unknown time: correct it, or leave the row out ({ends})"
+    least = scale.length(far[between].max(), short=True)
+    rest = "correct them" if between.all() else "correct the others, or leave them out"
+    return (
+        f"unknown time: {len(far)} of {rows} are none of the counts' ({ends}), and {between.sum()} of them at most "
+        f"{scale.length(far[between].max())} from the nearest: have these moved to it (snap={least!r}, --snap {least}); {rest}"
+    )
+
+
+def _one_position_each(source: Source, distance: Array) -> Source:
+    """Without positions of an individual for whose time it has another one that was nearer to it."""
+    import pandas as pd
+
+    if "id" not in source or "probability" in source:
+        return source
+    order = np.argsort(distance, kind="stable")
+    taken = pd.DataFrame({role: source[role][order] for role in ("id", "time")}).duplicated().to_numpy()
+    kept = np.ones(len(distance), dtype=bool)
+    kept[order[taken]] = False
+    if not kept.all():
+        source.note(
+            f"{(~kept).sum()} positions come to a time at which their individual has another one already; the one that was nearer to "
+            "it is kept"
+        )
+    return source.where(kept)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Times as numbers: as they are, or dates in seconds."""
+
+    values: Array
+    dated: bool
+
+    def length(self, value: float, *, short: bool = False) -> str:
+        """A difference of two times in words; ``short`` as `tolerance` reads it, rounded up."""
+        if not self.dated:
+            return f"{value:.6g}"
+        for size, unit, word in ((86_400, "d", "days"), (3600, "h", "hours"), (60, "min", "minutes")):
+            if value >= size or unit == "min":
+                return f"{int(np.ceil(value / size))}{unit}" if short else f"{value / size:.3g} {word}"
+        return ""
+
+    def tolerance(self, text: str) -> float | None:
+        """The number that a length of time is; None where it is none."""
+        found = _LENGTH.match(text.strip())
+        if found is None or self.dated != bool(found[2]):
+            return None
+        return float(found[1]) * (_SECONDS[found[2]] if self.dated else 1.0)
+
+
+def _scale(texts: Sequence[str]) -> _Scale | None:
+    """Times that are all numbers, or all dates, on one scale; None for others."""
+    import pandas as pd
+
+    if all(map(DECIMAL.match, texts)):
+        return _Scale(np.array(texts, dtype=float), dated=False)
+    if not all(map(_DATE.match, texts)):
+        return None
+    stamps = pd.to_datetime(pd.Series(list(texts), dtype=object), errors="coerce", format="ISO8601", utc=True)
+    if stamps.isna().any():
+        return None
+    return _Scale((stamps - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy(), dated=True)
+
+
 # --- all times of a problem, in order
 
 
@@ -245,6 +376,8 @@ def _series(distinct: Sequence[str], name: str, findings: Findings) -> _Series |
         return _dates(distinct, name, findings)
     if len(distinct) > 1 and all(map(month_of, distinct)):
         return _months(distinct, name, findings)
+    if {*map(str.casefold, distinct)} in map(set, MARGINS):
+        return _Series(Times(tuple(distinct), tuple(distinct)), range(2), "")
     findings.note(
         f"{name}: the times are neither numbers nor dates; taken in the order in which they appear: {listed(distinct, most=6)}"
     )

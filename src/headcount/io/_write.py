@@ -90,6 +90,7 @@ def write_results(
     learned: LearnedStart | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
     names: Mapping[Hashable, str] | None = None,
+    before: pd.DataFrame | None = None,
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
     safe_csv: bool = False,
@@ -119,6 +120,8 @@ def write_results(
         Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
     names
         What people call the cells: tables, exports and the page then have the names beside the labels.
+    before
+        An old matrix ``origin, dest, before`` of a chain of one step: ``changes`` holds it against the flows.
     omx
         Write ``flows.omx`` too, for transport tools.
     min_flow
@@ -155,6 +158,7 @@ def write_results(
         learned=learned,
         shapes=shapes,
     )
+    later |= _change_table(made, before, format, safe=safe_csv) if most is None else {}
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)
     return put_results(
         result,
@@ -228,6 +232,26 @@ def with_names(table: pd.DataFrame, result: Result) -> pd.DataFrame:
         return table
     ends = {"cell": "name", "origin": "origin_name", "dest": "dest_name"}
     return table.assign(**{new: table[old].map(result.name_of) for old, new in ends.items() if old in table})
+
+
+def _change_table(
+    result: Result, before: pd.DataFrame | None, format: str, *, safe: bool
+) -> dict[str, Callable[[Path], None]]:
+    """What writes the old matrix beside the new one; nothing without one, or for more than one step."""
+    if before is None or len(result.times) != 2:
+        return {}
+    return {f"changes.{format}": partial(put_table, changes(result.flows, before), safe=safe)}
+
+
+def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
+    """Old trips and new flows of every pair, ``origin, dest, before, mean, lower, upper, change, clear``.
+
+    A change is clear where the old number lies outside the interval of the new one.
+    """
+    new = flows[["origin", "dest", "mean", "lower", "upper"]]
+    made = before.merge(new, on=["origin", "dest"], how="outer").fillna({"before": 0.0, "mean": 0.0})
+    clear = (made["before"] < made["lower"]) | (made["before"] > made["upper"])
+    return made.assign(change=made["mean"] - made["before"], clear=clear)
 
 
 def group_tables(result: Result) -> dict[str, pd.DataFrame]:

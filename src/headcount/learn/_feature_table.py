@@ -11,7 +11,7 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.checks import brief, is_sequence
-from headcount.errors import ModelError, raise_all, shown
+from headcount.errors import Faults, ModelError, did_you_mean, raise_all, shown
 from headcount.labels import is_frame, plain
 from headcount.places import places_of
 
@@ -26,6 +26,20 @@ _FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "exp": np.exp,
 }
 _CALL = re.compile(r"(\w+)\((.*)\)")
+_OF_MOVES = ("stay", "distance", "adjacent")
+"""Features that need no column of the cells' table."""
+
+
+def is_formula(text: str) -> bool:
+    """Whether a text is written as a formula: terms with plus signs or colons between them, functions, or the name of one feature."""
+    words = re.split(r"[+:()\s]+", text.strip())
+    return bool(re.search(r"[+:(]", text)) or words[0] in _OF_MOVES or words[0].endswith(("_to", "_from"))
+
+
+def columns_in(formula: str) -> set[str]:
+    """The columns of the cells' table that a formula names, without spaces."""
+    words = set(re.split(r"[+:()]", "".join(formula.split())))
+    return {word.rpartition("_")[0] for word in words if word.endswith(("_to", "_from"))}
 
 
 def features(
@@ -102,7 +116,15 @@ def _stacked(table: _CellTable, terms: Sequence[str]) -> xr.DataArray:
     """The features of all terms, named, with the cells at both ends."""
     import xarray as xr
 
-    made = {name: values for term in terms for name, values in table.term(term).items()}
+    made: dict[str, Array] = {}
+    faults = Faults()
+    for term in terms:
+        try:
+            made |= table.term(term)
+        except ModelError as error:
+            for text in error.problems:
+                faults.add(text)
+    faults.raise_any()
     if not made:
         raise ModelError("no feature was asked for: give a formula, or stay, distance, destination, origin")
     wrong = [name for name, values in made.items() if not np.isfinite(values).all()]
@@ -164,6 +186,15 @@ def _terms(formula: str) -> list[str]:
     return [re.sub(r"\s+", "", term) for term in formula.split("+")]
 
 
+def _no_feature(text: str, columns: Mapping[str, Any]) -> ModelError:
+    """The error for a term that stands for nothing, with the nearest that does."""
+    known = [*_OF_MOVES, *(f"{name}_{end}" for name in columns for end in ("to", "from"))]
+    return ModelError(
+        f"there is no feature {text!r}{did_you_mean(text, known)}: known are {', '.join(_OF_MOVES)}, and NAME_to and NAME_from "
+        f"of the columns {shown(columns.values())}"
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _CellTable:
     """The cells, and every feature that can be made of them."""
@@ -211,12 +242,11 @@ class _CellTable:
         }
         if text in known_moves:
             return {text: known_moves[text]()}
-        column, _, side = text.rpartition("_")
-        if side not in {"to", "from"} or column not in self.table.columns:
-            known = [c for c in self.table.columns if c != "cell"]
-            raise ModelError(
-                f"there is no feature {text!r}: known are stay, distance, adjacent, and NAME_to and NAME_from of the columns {shown(known)}"
-            )
+        word, _, side = text.rpartition("_")
+        columns = {"".join(str(c).split()): c for c in self.table.columns if c != "cell"}
+        if side not in {"to", "from"} or word not in columns:
+            raise _no_feature(text, columns)
+        column = columns[word]
         counts = np.ones((size, size)) if side == "to" else 1.0 - np.eye(size)
         return {
             f"{name}_{side}": counts * (values if side == "to" else values[:, None])

@@ -23,12 +23,14 @@ from headcount._types import Array
 from headcount.engines import Engine, Enumerate, PathGibbs, Posterior, select
 from headcount.engines._auto import SAMPLING_SEED, Auto
 from headcount.engines._infer import as_engine, chosen
+from headcount.errors import known_keywords
 from headcount.individual import MarkovChain, ModelError
 from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
 from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem, Site, Start
+from headcount.observe._problem import as_problem
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
 from headcount.posterior._derived import ViewBeliefs
 from headcount.posterior._stored import StoredPosterior
@@ -38,6 +40,7 @@ SMALLEST_SHARE = 1e-9
 """Floor of the information about π as a share of that of complete counts, against rounding."""
 
 
+@known_keywords()
 def infer(
     problem: Problem,
     engine: Engine | str | None = None,
@@ -86,6 +89,7 @@ def infer(
     >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
     'learned from all counts under a flat prior, its uncertainty included'
     """
+    problem = as_problem(problem)
     if dispersion is not None:
         problem = moving_together(problem, dispersion)
     if start is not None:

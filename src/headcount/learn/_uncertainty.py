@@ -111,6 +111,10 @@ TANGENT_STEP = 1e-4
 """Step of differences of expected counts: its square and float64's precision over it are both below 1e-7."""
 
 
+MOST_TERMS = 4
+"""Parameters of a direction that a sentence names; the rest is counted."""
+
+
 @dataclass(frozen=True)
 class Direction(Saved):
     """A combination of parameters that the data do not determine, with the reason."""
@@ -120,7 +124,10 @@ class Direction(Saved):
 
     def __str__(self) -> str:
         parts = [f"{value:+.2g}·{name}" for name, value in self.coefficients.items()]
-        what = next(iter(self.coefficients)) if len(parts) == 1 else " ".join(parts)
+        more = len(parts) - MOST_TERMS
+        what = next(iter(self.coefficients)) if len(parts) == 1 else " ".join(parts[:MOST_TERMS])
+        if more > 0:
+            what += f" … ({more} further terms in fit.information.unidentified)"
         return f"{what}: {self.reason}"
 
 

@@ -343,8 +343,20 @@ def is_labelled(data: Any) -> bool:
     return is_dataarray(data) or is_series(data) or is_frame(data)
 
 
+def _is_truth(value: Any) -> bool:
+    """Whether an array, a cube, a series or a frame holds True and False."""
+    kinds = (
+        [t.kind for t in value.dtypes]
+        if is_frame(value)
+        else [getattr(getattr(value, "dtype", None), "kind", "")]
+    )
+    return set(kinds) == {"b"}
+
+
 def as_data(value: Any, what: str) -> Any:
     """Plain numbers as a read-only float array, masked entries NaN; labelled data, mappings and sparse matrices untouched."""
+    if what.endswith("(counts=...)") and _is_truth(value):
+        raise ProblemError(f"{what} is True and False: give numbers, counts.astype(int) if 0 and 1 are meant")
     if is_labelled(value) or issparse(value) or isinstance(value, Mapping):
         return value
     if value is None or isinstance(value, (bool, np.bool_)):

@@ -455,9 +455,57 @@ def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) 
     if unknown:
         raise Misfit(
             f"unknown label{'s' if len(unknown) > 1 else ''} {shown(unknown, _SHOWN)} along {what!r}: "
-            f"the model has {shown(known, _SHOWN)}"
+            f"the model has {shown(known, _SHOWN)}{_likely(unknown, known)}"
         )
     return np.array([place[key] for key in keys], dtype=np.intp)
+
+
+def _likely(unknown: Sequence[Any], known: Sequence[Any]) -> str:
+    """The likely mistake behind labels that the model has not: texts for numbers, or times with a zone for times without one."""
+    kinds = _kind_of_labels(unknown), _kind_of_labels(known)
+    if (
+        kinds[0] != kinds[1]
+        and {*kinds} == {"text", "number"}
+        and not {*map(str, unknown)} <= {*map(str, known)}
+    ):
+        return ""
+    return {
+        (
+            "text",
+            "number",
+        ): "; they are texts, and the model's are numbers: convert them with astype(int), or give the model texts",
+        (
+            "number",
+            "text",
+        ): "; they are numbers, and the model's are texts: convert them with astype(str), or give the model numbers",
+        (
+            "aware",
+            "naive",
+        ): "; they have a time zone and the model's have none: take it off with tz_localize(None), or give the model "
+        "times with it",
+        (
+            "naive",
+            "aware",
+        ): "; they have no time zone and the model's have one: give them theirs with tz_localize(zone), or take it off "
+        "the model's",
+    }.get(kinds, "")
+
+
+def _kind_of_labels(labels: Sequence[Any]) -> str:
+    """What all labels are: text, number, times with a zone (aware) or without (naive); "" where they differ."""
+    kinds = {
+        "text"
+        if isinstance(label, str)
+        else "number"
+        if isinstance(label, (int, np.integer))
+        else "other"
+        if not hasattr(label, "tzinfo")
+        else "naive"
+        if label.tzinfo is None
+        else "aware"
+        for label in labels
+    }
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _places(keys: Sequence[Hashable], known: Sequence[Hashable]) -> dict[Hashable, int]:
@@ -493,7 +541,13 @@ def _from_array(data: Array, axes: Sequence[Axis], partial: bool) -> Array:
             return np.broadcast_to(data, shape)
         except ValueError:
             raise Misfit(f"shape {data.shape} does not broadcast to the table's {shape}") from None
-    raise Misfit(f"shape {data.shape} where the table has {shape}; NaN marks what was not observed")
+    turned = data.ndim == 2 and data.shape == shape[::-1]
+    hint = (
+        f"it looks transposed: give its .T, {' by '.join(str(axis.names[0]) for axis in axes)}"
+        if turned
+        else "NaN marks what was not observed"
+    )
+    raise Misfit(f"shape {data.shape} where the table has {shape}; {hint}")
 
 
 def _place(names: Sequence[Hashable], axes: Sequence[Axis], partial: bool) -> list[int]:
@@ -585,11 +639,21 @@ def _stacked(data: Any, axes: Sequence[Axis]) -> Any:
             f"a DataFrame with columns {shown(data.columns, _SHOWN)} for a table with {len(axes)} "
             f"ax{'i' if len(axes) == 1 else 'e'}s: give label columns and a column 'count', or a Series"
         )
+    if _turned(data, axes):
+        raise Misfit("it is transposed, its rows are columns of the table: give its .T")
     rows = _distinct(positions(data.index, axes[0].labels, "the index"), axes[0].labels, "the index")
     columns = _distinct(positions(data.columns, axes[1].labels, "the columns"), axes[1].labels, "the columns")
     table = np.full(_shape(axes), np.nan)
     table[np.ix_(rows, columns)] = data.to_numpy(dtype=float, na_value=np.nan)
     return table
+
+
+def _turned(data: Any, axes: Sequence[Axis]) -> bool:
+    """Whether the rows of a frame are labelled as the table's second axis and its columns as the first, and not the other way round."""
+    ends = [list(map(plain, labels)) for labels in (data.index, data.columns)]
+    known = [{plain(label) for label in axis.labels} for axis in axes]
+    right = all(known[k].issuperset(ends[k]) for k in (0, 1))
+    return not right and all(known[1 - k].issuperset(ends[k]) for k in (0, 1))
 
 
 @dataclass(frozen=True, eq=False)

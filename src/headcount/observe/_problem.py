@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,10 +14,10 @@ from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 from headcount._html import card, heat_map
-from headcount.checks import LARGEST_COUNT, brief, whole_number
-from headcount.errors import Faults, ModelError, ProblemError, shown
+from headcount.checks import LARGEST_COUNT, brief, is_sequence, whole_number
+from headcount.errors import Faults, ModelError, ProblemError, known_keywords, shown
 from headcount.individual import HiddenStateChain, MarkovChain, Model, Records, join_records, record_log_prob
-from headcount.observe._base import Array, Observation
+from headcount.observe._base import Array, Observation, is_labelled
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
 from headcount.observe._cloud import (
@@ -47,7 +48,7 @@ from headcount.population import (
 from headcount.tables import Domain, Scope
 
 
-@dataclass(frozen=True, eq=False, init=False)
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Problem:
     """N individuals, each x ~ p independently; of their count tables n, noisy counts y ~ l(· | n) are seen.
 
@@ -94,6 +95,7 @@ class Problem:
     start: Start | None = None
     """What an earlier run says of the first counts (see `after`)."""
 
+    @known_keywords()
     def __init__(
         self,
         model: Model | None = None,
@@ -133,6 +135,20 @@ class Problem:
         faults.raise_any()
         if tracks:
             _check_tracks(self)
+
+    def __repr__(self) -> str:
+        seen: Counter[str] = Counter()
+        for site in self.sites:
+            seen[type(site.noise).__name__] += len(site)
+        parts = [
+            f"{self.model!r}".strip("<>"),
+            f"population {self.population!r}",
+            *(f"{n} counts with {noise} noise" for noise, n in seen.items()),
+            *(f"{len(tracks.table)} positions of tracked individuals" for tracks in self.tracks),
+            *([f"groups {shown(self.groups)}"] if self.groups is not None else []),
+            *([f"moving together: {self.dispersion}"] if self.dispersion is not None else []),
+        ]
+        return f"<Problem: {'; '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the model, the population, what was observed of what, and the counts as a thumbnail."""
@@ -950,6 +966,23 @@ def _looked_up(tables: Mapping[Any, ArrayLike], scope: Scope) -> Array:
             array = np.asarray(table)
             return np.asarray(Domain(names, array.shape).project(array, scope))
     raise ProblemError(f"no table covers the observed {scope!r}: give one of it or of a larger scope")
+
+
+def as_problem(given: Any, what: str = "problem") -> Problem:
+    """The problem that was given; for what people give instead, the error says how a problem is made of it."""
+    if isinstance(given, Problem):
+        return given
+    made = "hc.Problem(model, population, hc.Poisson(counts))"
+    hint = f"make one, {made}"
+    if isinstance(given, Model):
+        hint = f"a model has no counts: {made}"
+    elif isinstance(given, (str, os.PathLike)):
+        hint = f"read it first: hc.io.read_problem({str(given)!r}, population=…, transitions=…).problem"
+    elif isinstance(getattr(given, "problem", None), Problem):
+        hint = f"give its problem: {type(given).__name__.lower()}.problem"
+    elif isinstance(given, Observation) or is_labelled(given) or is_sequence(given):
+        hint = f"counts need a model and a population: {made}"
+    raise ProblemError(f"{what} is a {type(given).__name__}, not a Problem: {hint}")
 
 
 @dataclass(frozen=True)

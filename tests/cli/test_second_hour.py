@@ -1,0 +1,359 @@
+"""What people who stay ask for: features by a formula, recoveries between count days, renamed sites, matrices of trips."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.cli.test_commands import run
+from tests.io.small_tables import COUNTS, TRANSITIONS, write
+
+import headcount as hc
+from headcount.cli._run import _with_room
+from headcount.cli._show import as_options
+from headcount.io import TableError, _many, load_result, read_problem
+
+SITES = "Ort;Rechtswert;Hochwert;habitat;Höhe ü. M.\npond;0,5;0;wet;3,5\nhill;3,5;4;dry;120\n"
+
+
+def test_a_formula_makes_the_features_of_a_table_of_moves(tmp_path: Path) -> None:
+    """``--features`` takes the formula of `headcount.features`: the same arrays, with the reader's decimals, spellings and notes."""
+    paths = write(tmp_path, counts=COUNTS, sites=SITES)
+    formula = "stay + log(distance) + habitat_to + Höheü.M._to"
+    case = read_problem(paths["counts"], population=60, cells=paths["sites"], features=formula)
+    table = pd.DataFrame(
+        {
+            "cell": ["pond", "hill"],
+            "x": [0.5, 3.5],
+            "y": [0, 4],
+            "habitat": ["wet", "dry"],
+            "Höhe ü. M.": [3.5, 120],
+        }
+    )
+    same = hc.features(table, formula)
+    np.testing.assert_array_equal(case.features, same.values)
+    assert case.feature_names == tuple(same.coords["feature"].values)
+    assert any("habitat: with 'wet'" in note for note in case.notes)
+    words = [paths["counts"], "--cells", paths["sites"], "--features", formula, "--population", 60]
+    code, said = run("infer", *words, "--weights", "2,-1,0,0", "--out", tmp_path / "out")
+    assert code == 0, said
+
+
+def test_wrong_formulas_are_said_in_words(tmp_path: Path) -> None:
+    """Every misspelt term is named with the nearest known one; without --cells the formula says what it needs; a file is no formula."""
+    paths = write(tmp_path, counts=COUNTS, sites=SITES)
+    words = ["check", paths["counts"], "--population", 60]
+    code, said = run(*words, "--cells", paths["sites"], "--features", "stay + distnce + habitt_to")
+    assert code == 2
+    assert "(did you mean 'distance'?)" in said
+    assert "(did you mean 'habitat_to'?)" in said
+    code, said = run(*words, "--features", "stay + distance")
+    assert code == 2
+    assert "--cells FILE" in said
+    assert "no such file" in run(*words, "--features", tmp_path / "moves.csv")[1]
+    holes = write(tmp_path, holes=SITES.replace("dry;120", ";"))["holes"]
+    code, said = run(*words, "--cells", holes, "--features", "habitat_to + Höheü.M._to")
+    assert "habitat of the cells is empty" in said
+    assert "Höhe ü. M. of the cells is empty" in said
+
+
+DATED = (
+    COUNTS.replace("\n0,", "\n2024-03-03,").replace("\n1,", "\n2024-03-10,").replace("\n2,", "\n2024-03-17,")
+)
+RINGS = "Ring,ringed,from_cell,recovered,to_cell\nA,2024-03-03,pond,2024-03-12,hill\nB,2024-03-08,hill,2024-03-18,hill\n"
+
+
+def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
+    """Recoveries are read as tracks of two positions; dates between count days move to the nearest within --snap, said with numbers."""
+    paths = write(tmp_path, counts=DATED, transitions=TRANSITIONS, rings=RINGS)
+    words = ["check", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    words += ["--tracks", paths["rings"]]
+    code, said = run(*words)
+    assert code == 2
+    assert "unknown time: 3 of 4 are none of the counts'" in said
+    assert "at most 2 days from the nearest: have these moved to it (--snap 2d)" in said
+    code, said = run(*words, "--snap", "1d")
+    assert code == 2
+    assert "further than 1d from every time of the counts" in said
+    code, said = run(*words, "--snap", "soon")
+    assert "give a length of time (3d or 12h), got 'soon'" in said
+    code, said = run(*words, "--snap", "2d")
+    assert code == 0, said
+    assert (
+        "3 of 4 times lie between the times of the counts and are moved to the nearest, by 2 days in the"
+        in said
+    )
+    common = {"population": 60, "transitions": paths["transitions"], "initial": "uniform"}
+    known = read_problem(paths["counts"], tracks=paths["rings"], snap="2d", **common).problem.records[True][
+        None
+    ]
+    assert known.ids == ("A", "B")
+    assert {t: [rows.tolist(), p.toarray().tolist()] for t, (rows, p) in known.seen.items()} == {
+        0: [[0], [[1.0, 0.0]]],
+        1: [[0, 1], [[0.0, 1.0], [0.0, 1.0]]],
+        2: [[1], [[0.0, 1.0]]],
+    }
+
+
+def test_two_positions_at_one_time_leave_the_nearer(tmp_path: Path) -> None:
+    """Where snapping brings two positions of an individual to one time, the one nearer to it is kept, with a note."""
+    rings = RINGS.replace("2024-03-12", "2024-03-04").replace("Ring,", "").replace("A,", "").replace("B,", "")
+    paths = write(tmp_path, counts=DATED, transitions=TRANSITIONS, rings=rings)
+    case = read_problem(
+        paths["counts"],
+        population=60,
+        transitions=paths["transitions"],
+        initial="uniform",
+        tracks=paths["rings"],
+        snap="2d",
+    )
+    assert case.problem.records[True][None].seen[0][1].toarray().tolist() == [[1.0, 0.0]]
+    assert any("1 positions come to a time" in note for note in case.notes)
+    lacking = pd.read_csv(paths["rings"]).drop(columns="to_cell")
+    with pytest.raises(TableError, match="no column for to_cell"):
+        read_problem(paths["counts"], population=60, transitions=paths["transitions"], tracks=lacking)
+
+
+MARGINS = "zone,entries,exits\na,30,20\nb,20,25\nc,10,15\n"
+OLD = "zone,a,b,c\na,0,12,0\nb,8,0,6\nc,4,0,0\n"
+LINE = "screenline,origin,dest\neast,a,c\neast,b,a\n"
+
+
+def trips(tmp_path: Path, **more: str) -> tuple[dict[str, Path], list[object]]:
+    """The files of a small matrix of trips, and the words that read them."""
+    paths = write(
+        tmp_path,
+        **{"margins": MARGINS, "old": OLD, "line": LINE, "counted": "screenline,count\neast,21\n"} | more,
+    )
+    return paths, [paths["margins"], "--prior", paths["old"], "--noise", "exact"]
+
+
+def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Path) -> None:
+    """Pairs without trips get half the smallest entry, with a note; an empty diagonal stays impossible; ``impossible`` keeps all zeros."""
+    paths, words = trips(tmp_path)
+    case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+    shares = np.array([[0, 12, 2], [8, 0, 6], [4, 2, 0]])
+    np.testing.assert_allclose(case.problem.model.transitions[0], shares / shares.sum(axis=1, keepdims=True))
+    assert case.problem.population == 60
+    (note,) = [note for note in case.notes if "taken as rare" in note]
+    assert (
+        "2 of 9 pairs have no trips in it and are taken as rare, 2 each, half the smallest entry (11.8% of"
+        in note
+    )
+    assert "trips inside a cell are impossible" in note
+    shut = read_problem(
+        write(tmp_path, fair="zone,entries,exits\na,30,24\nb,20,30\nc,10,6\n")["fair"],
+        population=60,
+        prior=paths["old"],
+        noise="exact",
+        zeros="impossible",
+    )
+    assert (shut.problem.model.transitions[0] == 0).sum() == 5
+    assert any("2 of 9 pairs have no trips in it and are taken as impossible" in note for note in shut.notes)
+    assert "give small or impossible, got 'none'" in run("check", *words, "--zeros", "none")[1]
+    _, said = run("check", paths["margins"], "--transitions", paths["old"], "--normalise", "--population", 60)
+    assert "5 of 9 moves are 0 and are taken as impossible" in said
+
+
+def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
+    """Flows agree with both margins and with the count of a screenline, beside its pairs or apart; changes hold the old matrix beside."""
+    paths, words = trips(tmp_path)
+    told = ["--sums", paths["line"], "--sum-counts", paths["counted"], "--flow-noise", "exact"]
+    code, said = run("infer", *words, *told, "--out", tmp_path / "out")
+    assert code == 0, said
+    flows = load_result(tmp_path / "out").flows.set_index(["origin", "dest"])["mean"]
+    assert flows["a", "c"] + flows["b", "a"] == pytest.approx(21)
+    assert flows.groupby("origin").sum().tolist() == pytest.approx([30, 20, 10])
+    table = pd.read_csv(tmp_path / "out" / "changes.csv").set_index(["origin", "dest"])
+    assert table.loc[("a", "b"), "before"] == 12
+    np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
+    beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
+    case = read_problem(
+        paths["margins"], population=60, prior=paths["old"], noise="exact", sums=beside, flow_noise="exact"
+    )
+    assert [len(site) for site in case.problem.sites if len(site.scope) == 2] == [1]
+
+
+def test_wrong_trips_are_reported_together(tmp_path: Path) -> None:
+    """Totals that disagree, unknown sums, two counts of one sum and unknown zones are said at once, in the options of the command line."""
+    paths, words = trips(tmp_path, margins=MARGINS.replace("15", "16"), line=LINE.replace("b,a", "b,moon"))
+    write(tmp_path, counted="sum,count\neast,14\neast,15\nwest,3\n")
+    code, said = run("check", *words, "--sums", paths["line"], "--sum-counts", paths["counted"])
+    assert code == 2
+    for part in (
+        "the totals disagree, 60 entries and 61 exits",
+        "unknown sum",
+        "unknown destination",
+        "has 2 rows",
+    ):
+        assert part in said
+    assert "--sums FILE" in run("check", *words, "--sum-counts", paths["counted"])[1]
+    assert "--sum-counts FILE" in run("check", *words, "--sums", paths["line"])[1]
+    assert "give one" in run("check", *words, "--features", "stay")[1]
+
+
+def test_wide_is_for_the_files_that_are_wide(tmp_path: Path) -> None:
+    """With --wide a long table of counts is read as it is, and a square matrix of moves needs no option."""
+    matrix = "from,pond,hill\npond,0.9,0.1\nhill,0.25,0.75\n"
+    paths = write(tmp_path, counts=COUNTS, matrix=matrix)
+    words = ["check", paths["counts"], "--transitions", paths["matrix"], "--population", 60]
+    for more in ([], ["--wide"]):
+        code, said = run(*words, *more)
+        assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("say so (thousands='.', --thousands .)", "say so (--thousands .)"),
+        (
+            'learns how much: dispersion="estimate" (--dispersion estimate).',
+            "learns how much: --dispersion estimate.",
+        ),
+        ("say which (columns={'count': 'n'}, --column count=n)", "say which (--column count=n)"),
+        (
+            "no longer falls; try TiltedEP(damping=0.3), MAP or PathGibbs",
+            "no longer falls; try --engine TiltedEP --set damping=0.3, --engine MAP or --engine PathGibbs --seed 1",
+        ),
+        ("raise max_iterations, or loosen", "raise --set max_iterations=…, or loosen"),
+    ],
+)
+def test_messages_speak_the_language_of_the_command_line(text: str, said: str) -> None:
+    """Where a message names an argument of Python beside the option, the command line says the option alone."""
+    assert as_options(text) == said
+
+
+def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> None:
+    """An unknown cell comes with the nearest known one and the option that renames it; names are changed in every table, with a note."""
+    paths = write(
+        tmp_path,
+        counts=COUNTS.replace("1,pond", "1,Pond-"),
+        transitions=TRANSITIONS,
+        names="old,new\nPond-,pond\nBerg,hill\n",
+        rings="id,time,cell\nA,0,Berg\n",
+    )
+    words = ["check", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    code, said = run(*words)
+    assert code == 2
+    assert "did you mean 'pond' for 'Pond-' (--alias Pond-=pond)?" in said
+    code, said = run(*words, "--alias", "Pond-=pond")
+    assert code == 0, said
+    assert "counts.csv: 'Pond-' is read as 'pond'" in said
+    code, said = run(*words, "--alias", paths["names"], "--tracks", paths["rings"])
+    assert code == 0, said
+    assert "rings.csv: 'Berg' is read as 'hill'" in said
+    assert "--alias takes NAME=VALUE" in run(*words, "--alias", "a=b", "--alias", "c")[1]
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [("ca. 33", 33), ("~33", 33), ("etwa 33", 33), (">33", None), ("33+", None), ("≤ 33", None)],
+)
+def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
+    written: str, number: float | None, tmp_path: Path
+) -> None:
+    """``ca. 33`` is 33, with a note; ``>33`` is asked about, and then a number or not observed, with a note."""
+    paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
+
+    def read(**how: str) -> tuple[float, str]:
+        case = read_problem(paths["counts"], population=60, transitions=paths["transitions"], **how)
+        return float(case.problem.observations[0].counts.values[1, 0]), " ".join(case.notes)
+
+    if number is not None:
+        found, said = read()
+        assert found == number
+        assert f"{written!r} in count (1 rows) is read as the number" in said
+        return
+    with pytest.raises(TableError, match="count is a bound, not a number"):
+        read()
+    assert read(bounds="number")[0] == 33
+    found, said = read(bounds="missing")
+    assert np.isnan(found)
+    assert f"{written!r} in count (1 rows) is read as missing" in said
+
+
+def years(tmp_path: Path, bad: str = "") -> list[object]:
+    """Three years of counts as words of a command line, one of which may be spoilt; each has a population of its own."""
+    rows = COUNTS.splitlines()
+    text = "sequence," + rows[0] + "\n"
+    for year in (2022, 2023, 2024):
+        own = "\n".join(f"{year},{row}" for row in rows[1:]) + "\n"
+        text += own.replace("33", "-3") if str(year) == bad else own
+    paths = write(
+        tmp_path,
+        years=text,
+        transitions=TRANSITIONS,
+        sizes="sequence,population\n2022,60\n2023,unknown\n2024,55..65\n",
+    )
+    return [
+        paths["years"],
+        "--transitions",
+        paths["transitions"],
+        "--population",
+        paths["sizes"],
+        "--initial",
+        "uniform",
+    ]
+
+
+def test_every_sequence_has_its_population_and_a_bad_one_does_not_stop_the_others(tmp_path: Path) -> None:
+    """``--population`` takes a table by sequence; a sequence that cannot be read is named at the end, and the others are written."""
+    code, said = run("check", *years(tmp_path))
+    assert code == 0, said
+    assert "population 60;" in said
+    assert "from 55 to 65" in said or "55..65" in said or "between 55 and 65" in said
+    words = [*years(tmp_path, bad="2023"), "--out", tmp_path / "out"]
+    code, said = run("infer", *words)
+    assert code == 2
+    assert "2 of 2 sequences written" in said
+    assert "1 of 3 sequences cannot be read: • sequence 2023:" in said
+    assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_dir()) == ["2022", "2024"]
+    assert set(pd.read_csv(tmp_path / "out" / "all_flows.csv")["sequence"]) == {2022, 2024}
+    for command in ("check", "plan"):
+        assert run(command, *words[:-2])[0] == 2
+    lacking = write(tmp_path, lacking="sequence,population\n2022,60\n2021,60\n")["lacking"]
+    code, said = run("check", *[lacking if str(w).endswith("sizes.csv") else w for w in words[:-2]])
+    assert code == 2
+    assert "the counts have no sequence '2021'" in said
+
+
+def test_an_interrupt_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C among several sequences says how many are done; the same command goes on with the others."""
+    words = [*years(tmp_path), "--out", tmp_path / "out"]
+    task = _many.Task.run
+
+    def run_two(self: _many.Task) -> _many.Answer:
+        if (tmp_path / "out" / "2023" / "manifest.json").exists():
+            raise KeyboardInterrupt
+        return task(self)
+
+    monkeypatch.setattr(_many.Task, "run", run_two)
+    code, said = run("infer", *words)
+    assert code == 130
+    assert "Interrupted: 2 of 3 done; run the same command again to go on." in said
+    monkeypatch.undo()
+    code, said = run("infer", *words)
+    assert code == 0, said
+    assert "3 of 3 sequences written" in said
+
+
+def test_tracked_individuals_that_do_not_fit_in_memory_are_taken_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few tracked individuals are kept among the counted where their tables fit, and by themselves, with a note, where they do not."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS, tags="id,time,cell\nA,0,pond\nA,2,hill\n")
+    case = read_problem(
+        paths["counts"],
+        population=60,
+        transitions=paths["transitions"],
+        tracks=paths["tags"],
+        initial="uniform",
+    )
+    assert _with_room(case).problem.records[True]
+    monkeypatch.setattr("headcount.memory.limit", lambda: 1000)
+    alone = _with_room(case)
+    assert not alone.problem.records[True]
+    assert "the limit is 1 kB" in alone.notes[-1]
+    many = replace(case, problem=case.problem.with_population(49))  # one of 49 is more than 2 %
+    assert _with_room(many).problem.records[True]
