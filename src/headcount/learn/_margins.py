@@ -302,9 +302,8 @@ def known_margins(problem: Problem) -> Margins | None:
     return Margins(tuple(found[s] for s in scopes), tuple(scopes.index(s.scope) for s in sites))
 
 
-def phi_of(problem: Problem, margins: Margins) -> tuple[Array, ...]:
+def phi_of(problem: Problem, margins: Margins, dispersion: Any) -> tuple[Array, ...]:
     """phi of the first counts, shape (1,), and of the rows of every step."""
-    dispersion: Any = problem.dispersion
     if dispersion is None or dispersion.is_none:
         return (np.ones(1), *(np.ones(len(rows)) for rows in margins.counts[:-1]))
     tree = problem.model.rooted()
@@ -434,7 +433,7 @@ class _TablesAtOnce:
 def tables_at_once(problems: Sequence[Problem], other: Mapper) -> Mapper:
     """The mapper for these problems: the other one, where none is a chain with known margins."""
     known = ((p, margins) for p in problems if (margins := known_margins(p)) is not None)
-    tables = {id(p): (margins, phi_of(p, margins)) for p, margins in known}
+    tables = {id(p): (margins, phi_of(p, margins, p.dispersion)) for p, margins in known}
     return _TablesAtOnce(other, tables) if tables else other
 
 
