@@ -593,8 +593,9 @@ def _is_ridge(
 ) -> bool:
     """Whether a Gaussian around the maximum is no description of what the data say about moves.
 
-    So it is at an edge, along directions that the data leave open, with errors of log-odds beyond `WIDE`, and where a free matrix and a
-    dispersion were both learned from the scatter of the same counts.
+    So it is at an edge, along directions that the data leave open, with errors of log-odds beyond `WIDE`, and where a free matrix of a chain
+    in time and a dispersion were both learned from the scatter of the same counts. (Of 30 tables of two margins the integral covered .54 and
+    .77 of the flows where the Gaussian covered .53 and .70, in eight times the time: there it is not taken unasked.)
     """
     matrices = expect.families[0].find(Matrices)
     if information.flat or information.saddle or _edges(expect, point, information):
@@ -602,7 +603,8 @@ def _is_ridge(
     if matrices is None:
         return False
     wide = np.sqrt(np.diagonal(information.covariance)[matrices.where]) > WIDE
-    return estimate is not None or bool(wide.any())
+    in_time = len(matrices.component.times) > 2
+    return bool(wide.any()) or (estimate is not None and in_time)
 
 
 def _over_draws(
