@@ -70,11 +70,15 @@ def test_at_once_is_one_by_one(engine: Any, dispersion: Any, columns_first: bool
         )
 
 
-@pytest.mark.parametrize("dispersion", [None, hc.Flocks(3), hc.Overdispersion(rho=0.02, initial=0.01)], ids=str)
+@pytest.mark.parametrize(
+    "dispersion", [None, hc.Flocks(3), hc.Overdispersion(rho=0.02, initial=0.01)], ids=str
+)
 @pytest.mark.parametrize("engine", [TiltedEP(), MAP()], ids=lambda e: e.name)
 def test_steps_between_exact_counts_are_tables(engine: Any, dispersion: Any) -> None:
     """A chain counted exactly at all times: counts, evidence and tilts are those of the engine that runs it as a whole."""
-    seen = np.array([[300.0, 500.0, 200.0], [340.0, 440.0, 220.0], [310.0, 0.0, 690.0], [390.0, 370.0, 240.0]])
+    seen = np.array(
+        [[300.0, 500.0, 200.0], [340.0, 440.0, 220.0], [310.0, 0.0, 690.0], [390.0, 370.0, 240.0]]
+    )
     chain = hc.MarkovChain([0.3, 0.5, 0.2], np.full((3, 3, 3), 1 / 3))
     problem = hc.Problem(chain, 1000, hc.Exact(seen)).with_dispersion(dispersion)
     (family,) = bind((hc.TabularChain(),), [problem])

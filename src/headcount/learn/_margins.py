@@ -352,7 +352,9 @@ class _TablesAtOnce:
             return {}
         laws: dict[tuple[int, int], Any] = {}
         steps = {k: found for k, task in enumerate(tasks) if (found := self._steps(task, laws)) is not None}
-        found = iter(found_at_once([table for tables, _ in steps.values() for table in tables], volume=volume))
+        found = iter(
+            found_at_once([table for tables, _ in steps.values() for table in tables], volume=volume)
+        )
         made = {}
         for k, (tables, initial) in steps.items():
             own = [next(found) for _ in tables]

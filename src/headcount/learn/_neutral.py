@@ -21,13 +21,16 @@ Draws are those of a sequential Monte-Carlo sampler: from the prior, the evidenc
 the draws stay effective, each followed by Metropolis steps along differences of two other draws (Del Moral et al. 2006; ter Braak 2006).
 It begins everywhere, so that sticky and mobile explanations of the same counts are both found.
 
-How much an answer leans on the prior is its contraction, :math:`1 - \operatorname{var}(a \mid y)/\operatorname{var}(a)`.
+How much an answer leans on the prior is its contraction, :math:`1 - \operatorname{var}(a \mid y)/\operatorname{var}(a)`, a in log-odds and
+the variances by quartiles, because the prior's tails are long; for tables with :math:`\operatorname{var}(a \mid h)` at strengths h drawn
+from their posterior, because a strength that was learned tells no row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -38,7 +41,7 @@ from headcount._types import Array
 from headcount.learn._components import Initial, Matrices, Moves, Weights
 from headcount.learn._expect import Expectation
 from headcount.learn._family import Family
-from headcount.learn._margins import Margins, Table, found_at_once, known_margins, phi_of, serves
+from headcount.learn._margins import TOLERANCE, Margins, Tables, known_margins, phi_of, serves, solve
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
 from headcount.tables import dense
@@ -55,8 +58,9 @@ ROWS_ALIKE = 0.5
 """Standard deviation of log churn between rows: factors of e either way in 95 %."""
 LEVELS = 48
 """Values of h: one per 0.14 of log churn and 0.11 of log strength, finer than the densities given h."""
-STRENGTHS = (0.5, 100.0)
-"""Smallest and largest strength of a Dirichlet, in individuals per column: Jeffreys' prior, and rows as good as equal."""
+STRENGTHS = (0.5, 10.0)
+"""Smallest and largest strength of a Dirichlet, in individuals per column: Jeffreys' prior, and rows that differ by a third of a share.
+Larger ones make rows equal, which two margins of one table never contradict."""
 WEIGHT_SD = 2.5
 """Prior sd of a weight whose feature has sd 1 (Gelman et al. 2008): log-odds of 5 either way."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWS_TIMES_WORK = 192, 768, 100_000
@@ -90,8 +94,10 @@ class Part:
     words: str
     density: Callable[[Array], Array]
     """log p(x | h) of parameters (D, K), shape (D, H)."""
-    draw: Callable[[np.random.Generator, int], Array]
-    """Draws of parameters, (D, K), each at an h of its own."""
+    draw: Callable[[np.random.Generator, Array], Array]
+    """Draws of parameters, (D, K), at values of h that are given by their places."""
+    nuisance: bool = False
+    """Whether h is no answer: contraction is then judged at values of h that were learned."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +118,36 @@ class Neutral:
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Draws, (D, K)."""
         sizes = np.diff(np.linspace(0, count, len(self.parts) + 1).round().astype(int))
-        return np.concatenate([part.draw(rng, int(k)) for part, k in zip(self.parts, sizes, strict=True)])
+        made = [
+            part.draw(rng, rng.integers(LEVELS, size=k)) for part, k in zip(self.parts, sizes, strict=True)
+        ]
+        return np.concatenate(made)
+
+    def draw_beside(self, rng: np.random.Generator, x: Array) -> Array:
+        """Draws as they would be without counts, each from a part, and at a strength, that draws x from the posterior let one expect."""
+        share = self._shares(x)
+        part = (rng.random((len(x), 1)) > np.cumsum(share, axis=1)).sum(axis=1).clip(max=len(self.parts) - 1)
+        made = np.zeros(x.shape)
+        for k, one in enumerate(self.parts):
+            mine = np.flatnonzero(part == k)
+            level = rng.integers(LEVELS, size=len(mine))
+            if one.nuisance and len(mine):
+                given = one.density(x[mine])
+                chance = np.cumsum(np.exp(given - logsumexp(given, axis=1, keepdims=True)), axis=1)
+                level = (rng.random((len(mine), 1)) > chance).sum(axis=1).clip(max=LEVELS - 1)
+            made[mine] = one.draw(rng, level)
+        return made
+
+    def _shares(self, x: Array) -> Array:
+        """Probabilities of the parts given parameters, (D, parts)."""
+        each = self._each(x)
+        return np.asarray(np.exp(each - logsumexp(each, axis=1, keepdims=True)))
 
     def words(self, x: Array) -> str:
         """Which priors they are, with the share of draws that each explains."""
         if len(self.parts) == 1:
             return self.parts[0].words
-        each = self._each(x)
-        share = np.exp(each - logsumexp(each, axis=1, keepdims=True)).mean(axis=0)
+        share = self._shares(x).mean(axis=0)
         return "; ".join(f"{one.words} ({w:.0%})" for one, w in zip(self.parts, share, strict=True))
 
 
@@ -152,8 +180,8 @@ def _of_weights(weights: Weights) -> Neutral | None:
     def density(x: Array) -> Array:
         return np.asarray((-0.5 * (x / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))).sum(axis=1, keepdims=True))
 
-    def draw(rng: np.random.Generator, count: int) -> Array:
-        return rng.normal(size=(count, len(sd))) * sd
+    def draw(rng: np.random.Generator, level: Array) -> Array:
+        return rng.normal(size=(len(level), len(sd))) * sd
 
     return Neutral((Part(f"weights normal, sd {WEIGHT_SD} on standardised features", density, draw),))
 
@@ -206,8 +234,9 @@ def _in_churn(rows: Matrices) -> Part:
         alike = -0.5 * ((churn[:, :, None] - levels) / ROWS_ALIKE) ** 2 - log_ndtr(-levels / ROWS_ALIKE)
         return np.asarray(alike.sum(axis=1) + (stay.sum(axis=1) + towards + constant)[:, None])
 
-    def draw(rng: np.random.Generator, count: int) -> Array:
-        middle = np.repeat(rng.choice(levels, count)[:, None], len(moving), axis=1)
+    def draw(rng: np.random.Generator, level: Array) -> Array:
+        count = len(level)
+        middle = np.repeat(levels[level][:, None], len(moving), axis=1)
         churn = np.full(middle.shape, np.inf)
         while (outside := churn >= 0).any():
             churn[outside] = rng.normal(middle[outside], ROWS_ALIKE)
@@ -230,12 +259,12 @@ def _in_strength(rows: Matrices, centre: Array, name: str) -> Part:
     def density(x: Array) -> Array:
         return np.asarray(_shares(rows, x).sum(axis=1) @ alpha.T + constant)
 
-    def draw(rng: np.random.Generator, count: int) -> Array:
-        shape = alpha[rng.integers(len(alpha), size=count)][:, None, :]
+    def draw(rng: np.random.Generator, level: Array) -> Array:
+        shape = alpha[level][:, None, :]
         weight = rng.gamma(np.repeat(shape, count_rows, axis=1)) + np.finfo(float).tiny
         return _log_odds(rows, weight / weight.sum(axis=2, keepdims=True))
 
-    return Part(f"rows Dirichlet around {name}, strength learned", density, draw)
+    return Part(f"rows Dirichlet around {name}, strength learned", density, draw, nuisance=True)
 
 
 @dataclass(frozen=True)
@@ -269,11 +298,27 @@ class Integral:
     @property
     def words(self) -> str:
         """One line for the result."""
-        leans = ", ".join(f"{name} {value:.2f}" for name, value in self.contraction.items() if name == "churn")
+        leans = ", ".join(
+            f"{name} {value:.2f}" for name, value in self.contraction.items() if name == "churn"
+        )
         return (
             f"integrated over under a prior ({self.prior}): {self.effective_size:.0f} effective of {len(self.parameters)} draws"
             + (f"; contraction of {leans}" if leans else "")
         )
+
+
+class _Step(NamedTuple):
+    """One step between exact counts."""
+
+    family: int
+    """Whose matrices it has."""
+    step: int
+    rows: Array
+    columns: Array
+    phi: Array
+    """Of the rows, without dispersion."""
+    more: Array
+    """What the largest dispersion adds."""
 
 
 @dataclass(frozen=True)
@@ -299,43 +344,62 @@ class Target:
         """Σ rows × columns² of all tables."""
         return sum(len(a) * len(b) ** 2 for m in self.margins for a, b in pairwise(m.counts))
 
+    @cached_property
+    def _moves(self) -> list[Moves]:
+        return [f.find(Moves).component for f in self.families]  # type: ignore[type-abstract, union-attr]
+
+    @cached_property
+    def _groups(self) -> list[list[_Step]]:
+        """All steps of all problems, those of one shape together."""
+        groups: dict[tuple[int, int], list[_Step]] = {}
+        own = [0 if f.alike(self.families[0]) else k for k, f in enumerate(self.families)]
+        for k, (problem, margins) in enumerate(zip(self.problems, self.margins, strict=True)):
+            ends = [problem.dispersion] * 2
+            if self.estimate is not None:  # phi is a + b v in the value v of phi or rho
+                ends = [self.estimate.at(psi) for psi in (0.0, self.estimate.high)]
+            low, high = (phi_of(problem, margins, one)[1:] for one in ends)
+            for t, (rows, columns) in enumerate(pairwise(margins.counts)):
+                step = _Step(own[k], t, rows, columns, low[t], high[t] - low[t])
+                groups.setdefault((len(rows), len(columns)), []).append(step)
+        return list(groups.values())
+
     def __call__(self, x: Array, psi: Array | None) -> Array:
         """Shape (D,); −∞ where it cannot be computed. The first counts, which moves say nothing about, are left out."""
-        moves = [f.find(Moves).component for f in self.families]  # type: ignore[type-abstract, union-attr]
-        own = [0 if f.alike(self.families[0]) else k for k, f in enumerate(self.families)]
-        tables: list[Table] = []
-        owner: list[int] = []
-        for d, point in enumerate(x):
-            logs = {k: _log_moves(moves[k].matrices(point)) for k in set(own)}
-            for k, (problem, margins) in enumerate(zip(self.problems, self.margins, strict=True)):
-                dispersion = problem.dispersion
-                if psi is not None and self.estimate is not None:
-                    dispersion = self.estimate.at(float(psi[d]))
-                phi = phi_of(problem, margins, dispersion)[1:]
-                law = logs[own[k]]
-                each = law if isinstance(law, list) else [law] * len(phi)
-                steps = zip(*zip(*pairwise(margins.counts), strict=True), each, phi, strict=True)
-                tables += [Table(*step) for step in steps]
-                owner += [d] * len(phi)
-        try:
-            found = found_at_once(tables, volume=True)
-        except np.linalg.LinAlgError:  # one of them breaks the batch
-            if len(x) == 1:
-                return np.full(1, -np.inf)
-            ends = np.array_split(np.arange(len(x)), 2)
-            return np.concatenate([self(x[part], None if psi is None else psi[part]) for part in ends])
-        values = [one.evidence if one.met else -np.inf for one in found]
-        return np.bincount(owner, values, minlength=len(x))
+        own = {step.family for group in self._groups for step in group}
+        logs = [{k: _log_moves(self._moves[k].matrices(point)) for k in own} for point in x]
+        share = np.zeros(len(x))
+        if psi is not None and self.estimate is not None:
+            values = [self.estimate.value_at(v) for v in (0.0, self.estimate.high)]
+            share = (np.array([self.estimate.value_at(float(v)) for v in psi]) - values[0]) / (
+                values[1] - values[0]
+            )
+        total = np.zeros(len(x))
+        for group in self._groups:
+            log_p = np.array([[_of_step(law[s.family], s.step) for s in group] for law in logs])
+            rows, columns = (
+                np.tile([getattr(s, name) for s in group], (len(x), 1)) for name in ("rows", "columns")
+            )
+            low, more = (np.array([getattr(s, name) for s in group]) for name in ("phi", "more"))
+            phi = (low + share[:, None, None] * more).reshape(rows.shape)
+            try:
+                found = solve(Tables(rows, columns, log_p.reshape(-1, *log_p.shape[2:]), phi))
+            except np.linalg.LinAlgError:  # one of them breaks the batch
+                if len(x) == 1:
+                    return np.full(1, -np.inf)
+                ends = np.array_split(np.arange(len(x)), 2)
+                return np.concatenate([self(x[part], None if psi is None else psi[part]) for part in ends])
+            met = (found.missed <= TOLERANCE) & np.isfinite(found.evidence)
+            total += np.where(met, found.evidence, -np.inf).reshape(len(x), len(group)).sum(axis=1)
+        return total
 
     def churn(self, x: Array) -> Array:
         """The share that moves in a step for many parameters, (D,), at the counts seen; empty where cells change."""
-        moves = [f.find(Moves).component for f in self.families]  # type: ignore[type-abstract, union-attr]
         if any(len({len(n) for n in m.counts}) > 1 for m in self.margins):
             return np.zeros(0)
         people = sum(float(n.sum()) for m in self.margins for n in m.counts[:-1])
         found = np.zeros(len(x))
         for d, point in enumerate(x):
-            for component, margins in zip(moves, self.margins, strict=True):
+            for component, margins in zip(self._moves, self.margins, strict=True):
                 made = component.matrices(point)
                 each = made if isinstance(made, list) else [made] * (len(margins.counts) - 1)
                 leaving = zip(margins.counts, each, strict=False)
@@ -349,6 +413,11 @@ def _log_moves(matrices: Any) -> Any:
         known = {id(m): _log_moves(m) for m in matrices}
         return [known[id(m)] for m in matrices]
     return np.log(np.maximum(np.asarray(dense(matrices)), np.finfo(float).tiny))
+
+
+def _of_step(law: Any, step: int) -> Array:
+    """The matrix of one step."""
+    return law[step] if isinstance(law, list) else law
 
 
 class Cloud(NamedTuple):
@@ -504,7 +573,8 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
     sampler = Sampler(target, prior, ends, np.random.default_rng(SEED), draws)
     cloud, evidence, effective, accepted = sampler.run()
     x, psi = (cloud.x, None) if ends is None else (cloud.x[:, :-1], cloud.x[:, -1])
-    before = prior.draw(np.random.default_rng(SEED + 1), PRIOR_DRAWS)
+    rng = np.random.default_rng(SEED + 1)
+    before = prior.draw_beside(rng, x[rng.integers(len(x), size=PRIOR_DRAWS)])
     churn = target.churn(x)
     return Integral(
         prior=prior.words(x),
@@ -520,18 +590,24 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
 
 
 def _contraction(target: Target, before: Array, after: Array, churn: Array) -> dict[str, float]:
-    """1 − var after/var before of churn's and every parameter's natural scale in log-odds."""
+    """1 − posterior/prior variance, by quartiles, of churn and of every parameter on its natural scale (probabilities in log-odds)."""
     component = target.families[0].find(Moves).component  # type: ignore[type-abstract, union-attr]
-    first = component.natural(after[0])
-    found = {}
-    if len(churn):
-        found["churn"] = 1.0 - float(np.var(logit(churn)) / np.var(logit(target.churn(before))))
-    with np.errstate(divide="ignore"):
-        sides = [np.array([component.natural(point).values for point in x]) for x in (before, after)]
-        for k, (name, scale) in enumerate(zip(first.names, first.link, strict=True)):
-            prior, post = (logit(side[:, k]) if scale == "logit" else side[:, k] for side in sides)
-            found[name] = 1.0 - float(np.var(post) / np.var(prior))
-    return found
+    link = component.natural(after[0]).link
+
+    def width(values: Array) -> float:
+        low, high = np.quantile(values, [0.25, 0.75])
+        return float(high - low)
+
+    def answers(x: Array, moving: Array) -> dict[str, Array]:
+        natural = [component.natural(point) for point in x]
+        values = np.array([one.values for one in natural])
+        found = {"churn": logit(moving)} if len(moving) else {}
+        for k, name in enumerate(natural[0].names):
+            found[name] = logit(values[:, k]) if link[k] == "logit" else values[:, k]
+        return found
+
+    prior, posterior = answers(before, target.churn(before)), answers(after, churn)
+    return {name: 1.0 - (width(posterior[name]) / width(prior[name])) ** 2 for name in prior}
 
 
 def taken(integral: Integral, problems: int) -> Array:

@@ -605,7 +605,9 @@ def _summand(posterior: Posterior, scope: Scope) -> tuple[Array, Array, Array]:
         response, beliefs = beliefs.response(scope), beliefs.base
     variance = beliefs.variance(scope)
     own = np.full(mean.shape, np.nan) if variance is None else np.asarray(dense(variance))
-    if isinstance(beliefs, MixtureBeliefs):  # problems share the draws of the parameters, or the maxima: deviations of parts add up
+    if isinstance(
+        beliefs, MixtureBeliefs
+    ):  # problems share the draws of the parameters, or the maxima: deviations of parts add up
         apart = np.array([np.ravel(dense(part.mean(scope))) for part in beliefs.parts]) - mean.ravel()
         response = (np.sqrt(beliefs.weights)[:, None] * apart).T
         own = own - (response**2).sum(axis=1).reshape(mean.shape)

@@ -456,13 +456,14 @@ def integrated(
 ) -> tuple[Posterior, ...]:
     """One posterior per problem, its spread including that of the parameters; without standard errors, of the initial law only.
 
-    With ``neutral``, few parameters of moves that the data leave on a ridge or at an edge are integrated over under a neutral prior, together
-    with a dispersion whose ``estimate`` was learned beside them.
+    With ``neutral``, few parameters of moves that the data leave on a ridge or at an edge are integrated over under a neutral prior,
+    together with a dispersion whose ``estimate`` was learned beside them.
     """
     point = climb.point
     possible = integrable(expect, estimate) if neutral and information is not None else None
     if possible is not None and information is not None and _is_ridge(expect, point, information, estimate):
-        return _over_draws(expect, point, integral_of(*possible), possible[0])
+        edge = tuple(one.name for one in _edges(expect, point, information))
+        return _over_draws(expect, point, integral_of(*possible), possible[0], edge)
     best = _around(expect, point, information, integrates=possible is not None)
     if information is None:
         return best
@@ -593,9 +594,9 @@ def _is_ridge(
 ) -> bool:
     """Whether a Gaussian around the maximum is no description of what the data say about moves.
 
-    So it is at an edge, along directions that the data leave open, with errors of log-odds beyond `WIDE`, and where a free matrix of a chain
-    in time and a dispersion were both learned from the scatter of the same counts. (Of 30 tables of two margins the integral covered .54 and
-    .77 of the flows where the Gaussian covered .53 and .70, in eight times the time: there it is not taken unasked.)
+    So it is at an edge, along directions that the data leave open, with errors of log-odds beyond `WIDE`, and where a free matrix of a
+    chain in time and a dispersion were both learned from the scatter of the same counts. (Of 30 tables of two margins the integral covered
+    .54 and .77 of the flows where the Gaussian covered .53 and .70, in eight times the time: there it is not taken unasked.)
     """
     matrices = expect.families[0].find(Matrices)
     if information.flat or information.saddle or _edges(expect, point, information):
@@ -608,7 +609,7 @@ def _is_ridge(
 
 
 def _over_draws(
-    expect: Expectation, point: Evaluation, integral: Integral, target: Target
+    expect: Expectation, point: Evaluation, integral: Integral, target: Target, edge: tuple[str, ...]
 ) -> tuple[Posterior, ...]:
     """One posterior per problem, the mean over draws of the parameters; its problem is that of their mean."""
     where = expect.families[0].find(Moves).where  # type: ignore[type-abstract, union-attr]
@@ -618,7 +619,9 @@ def _over_draws(
         x = point.x.copy()
         x[where] = moves
         together = None if psi is None or target.estimate is None else target.estimate.at(psi)
-        problems = expect.problems if together is None else [p.with_dispersion(together) for p in expect.problems]
+        problems = (
+            expect.problems if together is None else [p.with_dispersion(together) for p in expect.problems]
+        )
         own = replace(expect, problems=problems, mapper=tables_at_once(problems, run_here))
         at = own(x, None)
         made = own.posteriors(at)
@@ -632,7 +635,9 @@ def _over_draws(
     learned = expect.families[0].find(Initial) is not None
     draws, psi = integral.parameters, integral.psi
     middle = posteriors(draws.mean(axis=0), None if psi is None else float(psi.mean()))
-    parts = [posteriors(draws[d], None if psi is None else float(psi[d])) for d in taken(integral, len(middle))]
+    parts = [
+        posteriors(draws[d], None if psi is None else float(psi[d])) for d in taken(integral, len(middle))
+    ]
     x = point.x.copy()
     x[where] = draws.mean(axis=0)
     weights = np.full(len(parts), 1.0 / len(parts))
@@ -655,6 +660,7 @@ def _over_draws(
             partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), x),
             initial=len(expect.families[0].find(Initial).where) if learned else 0,  # type: ignore[union-attr]
             moves=True,
+            edge=edge,
             churn=churn,
             integrates=True,
             integral=integral,

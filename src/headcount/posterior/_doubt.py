@@ -149,6 +149,19 @@ def _counts_everybody(noise: Observation) -> bool:
     return not noise.exact and bool(np.all(slope == 1.0))
 
 
+ONLY_SCATTER = "a dispersion was estimated and nobody saw flows: only the scatter of the counts tells them, and a missing cause looks the same"
+"""Why flows are not reliable after an estimated dispersion."""
+
+
+def flow_doubt(problem: Problem, estimate: DispersionEstimate | None) -> str:
+    """Why flows are in doubt although the counts are not; empty where they are not.
+
+    Counts tell how much they scatter, not whether overdispersion or a missing cause of movement makes them.
+    """
+    scatters = estimate is not None and estimate.gain >= SCATTER_GAIN
+    return ONLY_SCATTER if scatters and not flows_seen(problem) else ""
+
+
 EVERYBODY = "Assumes that everybody is counted (no rate or detection is given): if half are, N doubles. "
 """What is said first of an unknown number of individuals without a rate."""
 
@@ -259,14 +272,18 @@ def doubts_of(
 
 def _prior_doubts(integral: Any) -> list[str]:
     """Whether the prior, not the counts, tells moves; or too few draws do."""
-    leaning = [f"{name} ({value:.2f})" for name, value in integral.contraction.items() if value < LEAST_CONTRACTION]
+    leaning = [
+        f"{name} ({value:.2f})" for name, value in integral.contraction.items() if value < LEAST_CONTRACTION
+    ]
     doubts = []
     if leaning:
         doubts.append(
-            f"the prior ({integral.prior}) tells more than the counts about {named(leaning)}: contraction below {LEAST_CONTRACTION:g}"
+            f"the prior tells more than the counts about {named(leaning)} (contraction below {LEAST_CONTRACTION:g})"
         )
     if integral.effective_size < FEWEST_DRAWS:
-        doubts.append(f"the integral over the parameters rests on {integral.effective_size:.0f} effective draws")
+        doubts.append(
+            f"the integral over the parameters rests on {integral.effective_size:.0f} effective draws"
+        )
     return doubts
 
 
