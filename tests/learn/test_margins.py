@@ -217,7 +217,8 @@ def test_engines_without_a_batch_still_fit() -> None:
 def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
     """Its posterior mean is that of a flat prior times the evidence, the other row held, and flows that need it have a spread."""
     margins = [([120, 80], [121, 79]), ([150, 40], [150, 40]), ([60, 100], [63, 97]), ([90, 90], [92, 88])]
-    fit = hc.fit(hc.TabularChain(), [table(*m) for m in margins], dispersion=hc.Overdispersion(rho=0.05))
+    problems, together = [table(*m) for m in margins], hc.Overdispersion(rho=0.05)
+    fit = hc.fit(hc.TabularChain(), problems, dispersion=together, prior=None)
     assert fit.status is Status.EDGE
     rows, columns = (np.array(m, dtype=float) for m in zip(*margins, strict=True))
     other = fit.models[0].transitions[0][1]

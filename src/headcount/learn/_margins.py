@@ -47,7 +47,7 @@ from headcount.learn._components import Initial, Moves
 from headcount.learn._expect import EStep, Expected, Mapper
 from headcount.learn._family import Family
 from headcount.observe import Problem
-from headcount.tables import dense
+from headcount.tables import Scope, dense
 
 BIN = 2 * np.pi
 """Precision of the unit bin of a whole number: see ``engines/tilted/_evidence``."""
@@ -294,7 +294,7 @@ def known_margins(problem: Problem) -> Margins | None:
     if not problem.plain or problem.numbers is not None:
         return None
     found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}
-    scopes = [(v,) for v in model.variables]
+    scopes: list[Scope] = [(v,) for v in model.variables]
     if found.keys() != set(scopes):
         return None
     if len(scopes) > 2 and max(map(len, found.values())) > MOST_CELLS:
@@ -352,12 +352,12 @@ class _TablesAtOnce:
             return {}
         laws: dict[tuple[int, int], Any] = {}
         steps = {k: found for k, task in enumerate(tasks) if (found := self._steps(task, laws)) is not None}
-        found = iter(
+        solved = iter(
             found_at_once([table for tables, _ in steps.values() for table in tables], volume=volume)
         )
         made = {}
         for k, (tables, initial) in steps.items():
-            own = [next(found) for _ in tables]
+            own = [next(solved) for _ in tables]
             if all(one.met for one in own):
                 made[k] = self._expected(tasks[k], own, initial, volume=volume)
         return made
@@ -403,8 +403,10 @@ class _TablesAtOnce:
         margins, (first_phi, *_) = self.tables[id(task.problem)]
         variables = tuple(task.problem.model.variables)
         first, rows, pairs = variables[:1], margins.counts[0], list(pairwise(variables))
-        counts = {first: rows, **{pair: one.counts for pair, one in zip(pairs, found, strict=True)}}
-        units = {first: rows / first_phi, **{pair: one.units for pair, one in zip(pairs, found, strict=True)}}
+        counts: dict[Scope, Array] = {first: rows}
+        units: dict[Scope, Array] = {first: rows / first_phi}
+        for pair, one in zip(pairs, found, strict=True):
+            counts[pair], units[pair] = one.counts, one.units
         with np.errstate(divide="ignore"):
             root = np.log(rows / rows.sum() / initial) / first_phi
         ahead = [*(one.ahead for one in found), np.zeros(len(margins.counts[-1]))]

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logit, logsumexp
 
-from headcount._types import Array
+from headcount._types import Array, Index, Mask
 from headcount.learn._components import Initial, Matrices, Moves, Weights
 from headcount.learn._expect import Expectation
 from headcount.learn._family import Family
@@ -94,7 +94,7 @@ class Part:
     words: str
     density: Callable[[Array], Array]
     """log p(x | h) of parameters (D, K), shape (D, H)."""
-    draw: Callable[[np.random.Generator, Array], Array]
+    draw: Callable[[np.random.Generator, Index], Array]
     """Draws of parameters, (D, K), at values of h that are given by their places."""
     nuisance: bool = False
     """Whether h is no answer: contraction is then judged at values of h that were learned."""
@@ -180,7 +180,7 @@ def _of_weights(weights: Weights) -> Neutral | None:
     def density(x: Array) -> Array:
         return np.asarray((-0.5 * (x / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))).sum(axis=1, keepdims=True))
 
-    def draw(rng: np.random.Generator, level: Array) -> Array:
+    def draw(rng: np.random.Generator, level: Index) -> Array:
         return rng.normal(size=(len(level), len(sd))) * sd
 
     return Neutral((Part(f"weights normal, sd {WEIGHT_SD} on standardised features", density, draw),))
@@ -198,9 +198,11 @@ def _of_matrices(rows: Matrices, problems: Sequence[Problem]) -> Neutral | None:
     if len(rows.times) == 2 and rows.free.all():
         width = rows.free.shape[1]
         parts.append(_in_strength(rows, np.full(width, 1.0 / width), "flat"))
-        total = sum(np.asarray(m.counts[1]) for p in problems if (m := known_margins(p)) is not None)
-        if np.all(np.asarray(total) > 0) and np.ndim(total):
-            parts.append(_in_strength(rows, total / np.sum(total), "the columns' shares"))
+        total = np.zeros(width)
+        for margins in filter(None, map(known_margins, problems)):
+            total += margins.counts[1]
+        if (total > 0).all():
+            parts.append(_in_strength(rows, total / total.sum(), "the columns' shares"))
     return Neutral(tuple(parts)) if parts else None
 
 
@@ -234,7 +236,7 @@ def _in_churn(rows: Matrices) -> Part:
         alike = -0.5 * ((churn[:, :, None] - levels) / ROWS_ALIKE) ** 2 - log_ndtr(-levels / ROWS_ALIKE)
         return np.asarray(alike.sum(axis=1) + (stay.sum(axis=1) + towards + constant)[:, None])
 
-    def draw(rng: np.random.Generator, level: Array) -> Array:
+    def draw(rng: np.random.Generator, level: Index) -> Array:
         count = len(level)
         middle = np.repeat(levels[level][:, None], len(moving), axis=1)
         churn = np.full(middle.shape, np.inf)
@@ -259,7 +261,7 @@ def _in_strength(rows: Matrices, centre: Array, name: str) -> Part:
     def density(x: Array) -> Array:
         return np.asarray(_shares(rows, x).sum(axis=1) @ alpha.T + constant)
 
-    def draw(rng: np.random.Generator, level: Array) -> Array:
+    def draw(rng: np.random.Generator, level: Index) -> Array:
         shape = alpha[level][:, None, :]
         weight = rng.gamma(np.repeat(shape, count_rows, axis=1)) + np.finfo(float).tiny
         return _log_odds(rows, weight / weight.sum(axis=2, keepdims=True))
@@ -431,7 +433,7 @@ class Cloud(NamedTuple):
     def taken(self, where: Any) -> Cloud:
         return Cloud(*(part[where] for part in self))
 
-    def replaced(self, other: Cloud, where: Array) -> Cloud:
+    def replaced(self, other: Cloud, where: Mask) -> Cloud:
         """Those of another cloud where that is to be."""
         return Cloud(
             np.where(where[:, None], other.x, self.x),
@@ -539,7 +541,7 @@ def _next_power(evidence: Array, power: float) -> tuple[float, Array, float]:
     return high, *weighed(high)
 
 
-def _systematic(weights: Array, rng: np.random.Generator) -> Array:
+def _systematic(weights: Array, rng: np.random.Generator) -> Index:
     """As many draws as weights say, evenly."""
     count = len(weights)
     return np.searchsorted(np.cumsum(weights), (rng.random() + np.arange(count)) / count).clip(max=count - 1)
@@ -610,7 +612,7 @@ def _contraction(target: Target, before: Array, after: Array, churn: Array) -> d
     return {name: 1.0 - (width(posterior[name]) / width(prior[name])) ** 2 for name in prior}
 
 
-def taken(integral: Integral, problems: int) -> Array:
+def taken(integral: Integral, problems: int) -> Index:
     """Which draws have their posteriors made: evenly many of all, by churn where there is one."""
     count = int(np.clip(MOST_POSTERIORS // problems, FEWEST_PARTS, PARTS))
     order = np.argsort(integral.churn if len(integral.churn) else integral.parameters[:, 0])

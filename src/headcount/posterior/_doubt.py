@@ -149,7 +149,7 @@ def _counts_everybody(noise: Observation) -> bool:
     return not noise.exact and bool(np.all(slope == 1.0))
 
 
-ONLY_SCATTER = "a dispersion was estimated and nobody saw flows: only the scatter of the counts tells them, and a missing cause looks the same"
+ONLY_SCATTER = "only the scatter of the counts tells them, of which a dispersion was estimated; a missing cause of movement looks the same"
 """Why flows are not reliable after an estimated dispersion."""
 
 

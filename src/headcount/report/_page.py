@@ -557,13 +557,13 @@ def _reliability(result: Result) -> list[str]:
         wide = table["upper"] - table["lower"] >= 1.0
         doubtful = int((wide & ~table["reliable"]).sum())
         if doubtful:
-            shares.append((f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}", noun))
-    few = "few are expected there, and the interval is a rough guide"
-    return [
-        f"{share} whose interval is at least one individual wide are marked as not reliable: "
-        f"{few if noun == 'counts' else check.get('flow_doubt') or few}."
-        for share, noun in shares
-    ]
+            shares.append(f"{whole(doubtful)} of {whole(int(wide.sum()))} {noun}")
+    marked = "whose interval is at least one individual wide are marked as not reliable"
+    few = "few are expected there, and the interval is a rough guide."
+    why = check.get("flow_doubt")
+    if not why:
+        return [f"{' and '.join(shares)} {marked}: {few}"] if shares else []
+    return [f"{share} {marked}: {few if 'counts' in share else why + '.'}" for share in shares]
 
 
 def _provenance(result: Result) -> Rows:
