@@ -7,10 +7,10 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 40800,
+    "code lines in src": 41400,
     "files in src": 162,
     "modules reachable from TiltedEP": 46,
-    "blocks rated C or worse": 67,
+    "blocks rated C or worse": 74,
     "blocks rated D or worse": 4,
     "files from CSV to nodes.csv": 68,
 }
