@@ -8,6 +8,7 @@ import pytest
 import headcount as hc
 from headcount.learn._result import distance
 from headcount.posterior._doubt import Churn
+from headcount.posterior._result import provenance
 
 
 def sites(steps: int, *, rho: float, seed: int = 0) -> tuple[hc.Problem, list[np.ndarray]]:
@@ -24,20 +25,66 @@ def sites(steps: int, *, rho: float, seed: int = 0) -> tuple[hc.Problem, list[np
     return hc.Problem(chain, 5000, hc.Exact(np.array(n, dtype=float))), flows
 
 
-def test_moves_learned_from_a_short_series_are_not_reliable_and_no_dispersion_is_advised() -> None:
-    """Six parameters beside ten free counts, churn in the scatter alone: no agreement, no `estimate`, tags first."""
+def test_moves_learned_from_a_short_series_are_not_reliable_and_tags_are_advised_first() -> None:
+    """Six parameters beside ten free counts, churn in the scatter alone: no agreement, tags first, a dispersion last."""
     problem, flows = sites(5, rho=0.02)
     post = hc.fit(hc.TabularChain(), problem, strict=False).posterior
     check = post.fit_check
     assert check.agrees is False
     assert check.doubts
-    assert [advice.kind for advice in check.advice] == ["tags", "flows", "prior", "law"]
+    assert [advice.kind for advice in check.advice] == ["tags", "flows", "prior", "law", "dispersion"]
     assert "hc.Tracks" in check.verdict
-    assert "dispersion=" not in check.verdict
     assert not any(post.edge(t, t + 1).reliable.any() for t in range(5))
     assert check.churn is not None
     low, high = check.churn.interval()
     assert low < 1 - sum(np.trace(f) for f in flows) / 25_000 < high
+
+
+def test_moves_and_a_dispersion_are_integrated_over_together() -> None:
+    """The ridge of churn times dispersion is in the posterior: intervals hold the flows where the plain maximum's do not."""
+    problem, flows = sites(5, rho=0.02, seed=1)
+    fits = {
+        prior: hc.fit(hc.TabularChain(), problem, strict=False, dispersion="estimate", prior=prior)  # type: ignore[arg-type]
+        for prior in ("neutral", None)
+    }
+    assert fits["neutral"].working == pytest.approx(fits[None].working)  # estimates stay the maximum's
+
+    def covered(prior: str | None) -> float:
+        ends = [fits[prior].posterior.edge(t, t + 1).interval(0.9) for t in range(5)]
+        inside = [(f >= e["lower"]) & (f <= e["upper"]) for e, f in zip(ends, flows, strict=True)]
+        return float(np.mean(inside))
+
+    assert covered("neutral") >= 0.85
+    assert covered(None) <= 0.75
+    integral = fits["neutral"].integral
+    assert integral is not None
+    assert fits[None].integral is None
+    low, high = integral.churn_interval()
+    assert low < 1 - sum(np.trace(f) for f in flows) / 25_000 < high
+    post = fits["neutral"].posterior
+    assert "log churn flat" in post.outcome.info["parameters"]
+    assert post.diagnostics["parameter_effective_size"] == integral.effective_size > 20
+    assert post.fit_check.agrees is None
+    assert not post.edge(0, 1).reliable.any()
+
+
+def test_the_prior_is_named_where_it_decides() -> None:
+    """Two exact margins of one table: of its four free directions the counts tell two, and the doubt says that the prior tells the rest."""
+    problem = hc.Problem(
+        hc.MarkovChain(None, np.full((1, 3, 3), 1 / 3)),
+        900,
+        hc.Exact([[300.0, 400.0, 200.0], [350.0, 300.0, 250.0]]),
+    )
+    fit = hc.fit(hc.TabularChain(), problem, strict=False)
+    assert fit.integral is not None
+    assert min(fit.integral.contraction.values()) < 0.5
+    check = fit.posterior.fit_check
+    assert any("the prior" in doubt and "contraction" in doubt for doubt in check.doubts)
+    assert not fit.posterior.edge(0, 1).reliable.any()
+    # The law of a whole table is that of its only problem.
+    np.testing.assert_allclose(fit.total(0, 1)["sd"], fit.posterior.edge(0, 1).sd, rtol=1e-9)
+    with pytest.raises(ValueError, match='give "neutral", or None'):
+        hc.fit(hc.TabularChain(), problem, prior="flat")  # type: ignore[arg-type]
 
 
 def test_learned_weights_that_the_means_tell_still_agree() -> None:
@@ -68,6 +115,9 @@ def test_an_estimated_dispersion_is_said_and_flows_stay_doubtful() -> None:
     assert "once a scatter of" in post.fit_check.verdict
     assert post.node(5).reliable.all()
     assert not post.edge(4, 5).reliable.any()
+    assert (
+        "only the scatter of the counts tells them" in provenance(post, level=0.9)["fit_check"]["flow_doubt"]
+    )
 
 
 def test_less_scatter_than_chance_is_found_only_where_it_is_asked_for_and_names_another_noise() -> None:

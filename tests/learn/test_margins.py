@@ -70,6 +70,31 @@ def test_at_once_is_one_by_one(engine: Any, dispersion: Any, columns_first: bool
         )
 
 
+@pytest.mark.parametrize(
+    "dispersion", [None, hc.Flocks(3), hc.Overdispersion(rho=0.02, initial=0.01)], ids=str
+)
+@pytest.mark.parametrize("engine", [TiltedEP(), MAP()], ids=lambda e: e.name)
+def test_steps_between_exact_counts_are_tables(engine: Any, dispersion: Any) -> None:
+    """A chain counted exactly at all times: counts, evidence and tilts are those of the engine that runs it as a whole."""
+    seen = np.array(
+        [[300.0, 500.0, 200.0], [340.0, 440.0, 220.0], [310.0, 0.0, 690.0], [390.0, 370.0, 240.0]]
+    )
+    chain = hc.MarkovChain([0.3, 0.5, 0.2], np.full((3, 3, 3), 1 / 3))
+    problem = hc.Problem(chain, 1000, hc.Exact(seen)).with_dispersion(dispersion)
+    (family,) = bind((hc.TabularChain(),), [problem])
+    x = family.start() + np.random.default_rng(0).normal(scale=0.5, size=len(family.names))
+    task = EStep(family, problem, engine, x, None, 0, True)
+    with running([problem], client=None, workers=None) as here:
+        (one,) = tables_at_once([problem], here)([task])
+    alone = task.run()
+    assert one.posterior is None
+    assert one.evidence == pytest.approx(alone.evidence, abs=0.03)  # bins of unit width, in another order
+    again = EStep(family, problem, engine, x, one.start, 0, True).run()
+    for scope, counts in one.tables.items():
+        np.testing.assert_allclose(counts, alone.tables[scope], atol=1e-2)
+        np.testing.assert_allclose(again.tables[scope], alone.tables[scope], atol=1e-2)
+
+
 @pytest.mark.parametrize("rho", [0.0, 0.03, 0.3])
 def test_units_are_the_derivative_of_the_evidence(rho: float) -> None:
     """m − (r/φ) p is ∂ log p(c | r)/∂ log p along rows that sum to one; rows of m sum to r/φ, columns of φ m to c."""
@@ -93,13 +118,14 @@ def test_units_are_the_derivative_of_the_evidence(rho: float) -> None:
 
 
 def test_other_problems_are_run_one_by_one() -> None:
-    """Noise, a cell that was not seen, a third time or an impossible move: these are no tables with known margins."""
+    """Noise, a cell that was not seen or an impossible move: these are no tables with known margins."""
     chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=2)
     assert known_margins(hc.Problem(chain, 10, hc.Exact([[5, 5], [6, 4]]))) is not None
     assert known_margins(hc.Problem(chain, 10, hc.Poisson([[5, 5], [6, 4]]))) is None
     assert known_margins(hc.Problem(chain, 10, hc.Exact([[5, 5], [6, np.nan]]))) is None
     longer = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=3)
-    assert known_margins(hc.Problem(longer, 10, hc.Exact([[5, 5], [6, 4], [5, 5]]))) is None
+    assert known_margins(hc.Problem(longer, 10, hc.Exact([[5, 5], [6, 4], [5, 5]]))) is not None
+    assert known_margins(hc.Problem(longer, 10, hc.Exact([[5, 5], [np.nan, np.nan], [5, 5]]))) is None
     one_way = hc.TabularChain(mask=[[True, True], [False, True]])
     problems = [hc.Problem(chain, 40, hc.Exact([[20, 20], [14 + k, 26 - k]])) for k in range(2)]
     assert hc.fit(one_way, problems).status.good
@@ -191,7 +217,8 @@ def test_engines_without_a_batch_still_fit() -> None:
 def test_a_probability_that_ran_to_zero_is_integrated_over() -> None:
     """Its posterior mean is that of a flat prior times the evidence, the other row held, and flows that need it have a spread."""
     margins = [([120, 80], [121, 79]), ([150, 40], [150, 40]), ([60, 100], [63, 97]), ([90, 90], [92, 88])]
-    fit = hc.fit(hc.TabularChain(), [table(*m) for m in margins], dispersion=hc.Overdispersion(rho=0.05))
+    problems, together = [table(*m) for m in margins], hc.Overdispersion(rho=0.05)
+    fit = hc.fit(hc.TabularChain(), problems, dispersion=together, prior=None)
     assert fit.status is Status.EDGE
     rows, columns = (np.array(m, dtype=float) for m in zip(*margins, strict=True))
     other = fit.models[0].transitions[0][1]

@@ -239,6 +239,9 @@ def test_doubtful_numbers_are_counted() -> None:
     poor = [(w & ~t["reliable"]).sum() for w, t in zip(wide, (result.nodes, result.flows), strict=True)]
     said = f"{poor[0]} of {wide[0].sum()} counts and {poor[1]} of {wide[1].sum()} flows whose range"
     assert said in report.render(result)
+    check = result.attributes.get("fit_check", {}) | {"flow_doubt": "only the scatter tells them"}
+    doubted = report.render(dataclasses.replace(result, attributes=result.attributes | {"fit_check": check}))
+    assert "as not reliable: only the scatter tells them." in doubted
     sure = dataclasses.replace(
         result, nodes=result.nodes.assign(reliable=True), flows=result.flows.assign(reliable=True)
     )

@@ -7,10 +7,10 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 42900,
-    "files in src": 162,
+    "code lines in src": 43600,
+    "files in src": 168,
     "modules reachable from TiltedEP": 46,
-    "blocks rated C or worse": 72,
+    "blocks rated C or worse": 80,
     "blocks rated D or worse": 4,
     "files from CSV to nodes.csv": 68,
 }

@@ -40,7 +40,7 @@ from headcount.learn._uncertainty import (
     without_maximum,
 )
 from headcount.observe import Problem
-from headcount.population import CGM, CountTables, Dispersion, ToEstimate
+from headcount.population import CGM, CountTables, Dispersion, DispersionEstimate, ToEstimate
 
 MOST_COMPLETE = 5000
 """Parameters up to which the information of complete counts, a dense matrix, is made: 200 MB."""
@@ -50,6 +50,8 @@ CHECKPOINT_KIND = "headcount checkpoint"
 """What a checkpoint's file says that it is."""
 PARAMETERS = ("integrated", "plug-in")
 """How posteriors treat learned parameters: see `fit`."""
+PRIORS = ("neutral", None)
+"""What moves are integrated under: see `fit`."""
 MOST_PARAMETERS = 500
 """Parameters up to which standard errors are found unasked, and posteriors integrated over them: that takes four E-steps per parameter,
 a climb 10 to 100 in all. Matrices of 21 cells (420 parameters) are among them: without, 90 % intervals of their flows cover 26 %."""
@@ -84,6 +86,7 @@ def fit(
     standard_errors: bool | None = None,
     refine: bool = True,
     parameters: Literal["integrated", "plug-in"] = "integrated",
+    prior: Literal["neutral"] | None = "neutral",
     rng: np.random.Generator | int | None = None,
     client: Any = None,
     workers: int | None = None,
@@ -131,6 +134,11 @@ def fit(
         ``"integrated"``: the fit's posteriors include the uncertainty of the parameters (when there are standard errors), at two
         more E-steps per parameter when they are first asked for. ``"plug-in"``: they take the estimate for the truth
         (`Fit.plug_in` has that in both cases). The uncertainty of an initial distribution under a flat prior is always included.
+    prior
+        ``"neutral"``: up to 12 parameters of moves learned from exact counts, without a prior of their own, are drawn from evidence × a
+        neutral prior where the counts leave them on a ridge or at an edge, or where a dispersion is learned beside a free matrix;
+        `Fit.integral` says which prior, and how much answers lean on it. Estimates stay those of the maximum. None: posteriors are those
+        of a Gaussian around the plain maximum.
     rng
         Seed or generator for random engines.
     client, workers
@@ -159,6 +167,7 @@ def fit(
         standard_errors=standard_errors,
         refine=refine,
         parameters=parameters,
+        prior=prior,
         seed=_seed(rng),
         client=client,
         workers=workers,
@@ -226,6 +235,7 @@ class _Options:
     standard_errors: bool | None
     refine: bool
     parameters: str
+    prior: str | None
     seed: int
     """Of the E-steps of random engines."""
     client: Any
@@ -235,12 +245,16 @@ class _Options:
     progress: bool | None
     posteriors: bool = True
     """Whether posteriors are made: not of a fit that only leads to the next."""
+    estimate: DispersionEstimate | None = None
+    """The dispersion that was learned beside the parameters."""
 
     def __post_init__(self) -> None:
         if self.method not in DEFAULT_BUDGET:
             raise ValueError(f'method is {self.method!r}: give "ascent" or "em"')
         if self.parameters not in PARAMETERS:
             raise ValueError(f'parameters is {self.parameters!r}: give "integrated" or "plug-in"')
+        if self.prior not in PRIORS:
+            raise ValueError(f'prior is {self.prior!r}: give "neutral", or None for the plain maximum')
         if self.client is not None and self.workers is not None:
             raise ValueError("client and workers are both given: a Dask client has its own workers")
 
@@ -318,20 +332,23 @@ def _later(
     if options.parameters == "plug-in" or information is None:
         return None
     own = replace(expect, mapper=run_here)  # what a fit keeps can be pickled
-    make = partial(_integrate, own, information, ended, options.client, options.workers)
+    make = partial(_integrate, own, information, ended, options)
     return make if options.client is None else partial(tuple, make())  # the client may be closed by then
 
 
 def _integrate(
-    expect: Expectation, information: Information, ended: ClimbState, client: Any, workers: int | None
+    expect: Expectation, information: Information, ended: ClimbState, options: _Options
 ) -> tuple[Posterior, ...]:
     """The posteriors integrated over the parameters, with the same workers as the fit."""
-    with running(expect.problems, client=client, workers=workers) as mapper:
+    with running(expect.problems, client=options.client, workers=options.workers) as mapper:
         own = replace(
             expect,
             mapper=cells_at_once(expect.problems, tables_at_once(expect.problems, mapper), starts=False),
         )
-        return integrated(own, ended.climb, information, ended.optima)
+        neutral = options.prior == "neutral"
+        return integrated(
+            own, ended.climb, information, ended.optima, neutral=neutral, estimate=options.estimate
+        )
 
 
 def _dispersed(
@@ -348,7 +365,7 @@ def _dispersed(
 
     again = partial(learned, how=replace(quick, refine=False))
     working, found, notes = in_turn(problems, asked, run, first, again)
-    made = learned(found.used, working, options)
+    made = learned(found.used, working, replace(options, estimate=found))
     for posterior in made.plug_ins:
         posterior.outcome.info["dispersion"] = found
     return replace(made, dispersion=found, notes=(str(found), *notes, *made.notes))

@@ -1,4 +1,4 @@
-r"""E-steps of many tables of which both margins are known (ecological inference), all tables at once.
+r"""E-steps of many tables of which both margins are known (ecological inference; steps of a chain counted exactly), all tables at once.
 
 A table n (R × C) has rows :math:`r_i` that choose columns with probabilities :math:`p_{ij}`, in parties of :math:`\phi_i`
 (``population._dispersion``), and columns that sum to c. Tilts g on the columns, :math:`q_{ij} \propto p_{ij} e^{\phi_i g_j}`, under which
@@ -25,12 +25,17 @@ maximum of the evidence. Here p is small enough to differentiate everything: wit
 
 :math:`m` are the expected counts in units of parties, to second order: rows sum to :math:`r_i/\phi_i`, columns of :math:`\phi_i m_{ij}` to
 c. In the place of the expected counts they make Fisher's gradient the derivative of the evidence.
+
+Exact counts at all times make the steps of a longer chain independent: each is a table whose margins are known, the evidence is the sum of
+theirs, and the tilts of a node are those of its table, :math:`h_t`, less what the steps after it add:
+:math:`g_t = h_t - \log(\sum_j p_{ij} e^{\phi_i h_{t+1,j}})/\phi_i`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +47,7 @@ from headcount.learn._components import Initial, Moves
 from headcount.learn._expect import EStep, Expected, Mapper
 from headcount.learn._family import Family
 from headcount.observe import Problem
-from headcount.tables import dense
+from headcount.tables import Scope, dense
 
 BIN = 2 * np.pi
 """Precision of the unit bin of a whole number: see ``engines/tilted/_evidence``."""
@@ -52,6 +57,8 @@ MOST_STEPS = 200
 """Newton steps. 5 to 30 suffice, measured on tables of 100 to 100 000 individuals and rho up to .5."""
 LONGEST_STEP = 4.0
 """Longest change of a tilt φ g, in nats: beyond it a row is nearly all in one column and the quadratic model says nothing."""
+MOST_CELLS = 100
+"""Cells up to which the steps of a longer chain are solved as tables: S takes their third power in time, once per step."""
 HALVINGS = 40
 """Of a Newton step that does not lower f: 2⁻⁴⁰ of it is rounding."""
 
@@ -201,14 +208,10 @@ class Table(NamedTuple):
 
     rows: Array
     columns: Array
-    initial: Array
-    """The initial distribution, shape (R,)."""
     log_p: Array
     """Shape (R, C)."""
     phi: Array
     """Of the rows, shape (R,)."""
-    first_phi: float
-    """Of the first counts."""
     start: Array | None = None
     """Tilts of the columns to start from."""
 
@@ -217,11 +220,13 @@ class Found(NamedTuple):
     """What is expected of one table."""
 
     evidence: float
-    """log p(r, c)."""
+    """log p(c | r)."""
     counts: Array
     units: Array
-    tilts: tuple[Array, Array]
-    """Of rows and of columns."""
+    tilts: Array
+    """h, of the columns."""
+    ahead: Array
+    """What they add to the tilts of the rows, shape (R,)."""
     missed: float
 
     @property
@@ -243,27 +248,16 @@ def found_at_once(tables: Sequence[Table], *, volume: bool) -> list[Found]:
 
 def _found_alike(tables: Sequence[Table], *, volume: bool) -> list[Found]:
     """Tables of one shape."""
-    rows, columns, initial, log_p, phi, first_phi = (
-        np.array(part) for part in zip(*(t[:6] for t in tables), strict=True)
-    )
+    rows, columns, log_p, phi = (np.array(part) for part in zip(*(t[:4] for t in tables), strict=True))
     begin = [np.zeros(columns.shape[1]) if t.start is None else t.start for t in tables]
     solved = solve(Tables(rows, columns, log_p, phi), np.array(begin), volume=volume)
-    evidence = solved.evidence + first_evidence(rows, initial, first_phi, volume=volume)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        own = np.log(rows / rows.sum(axis=1, keepdims=True) / initial) / first_phi[:, None]
-        z = log_p + phi[:, :, None] * solved.tilts[:, None, :]
-        ahead = np.log(np.exp(z - z.max(axis=2, keepdims=True)).sum(axis=2)) + z.max(axis=2)
-        tilts = np.where(rows > 0, own - ahead / phi, -np.inf)
+    z = log_p + phi[:, :, None] * solved.tilts[:, None, :]
+    top = z.max(axis=2, keepdims=True)
+    ahead = (np.log(np.exp(z - top).sum(axis=2)) + top[:, :, 0]) / phi
+    parts = (solved.evidence, solved.counts, solved.units, solved.tilts, ahead, solved.missed)
     return [
-        Found(float(value), counts, units, both, float(missed))
-        for value, counts, units, both, missed in zip(
-            evidence,
-            solved.counts,
-            solved.units,
-            zip(tilts, solved.tilts, strict=True),
-            solved.missed,
-            strict=True,
-        )
+        Found(float(value), counts, units, tilts, after, float(missed))
+        for value, counts, units, tilts, after, missed in zip(*parts, strict=True)
     ]
 
 
@@ -275,60 +269,64 @@ def serves(engine: Engine) -> bool | None:
 
 
 class Margins(NamedTuple):
-    """Both margins of one table."""
+    """Exact counts of all cells at all times of a chain."""
 
-    rows: Array
-    columns: Array
-    columns_first: bool
-    """Whether the problem's sites are the columns, then the rows."""
+    counts: tuple[Array, ...]
+    """By time."""
+    order: tuple[int, ...]
+    """The time that each of the problem's sites shows."""
 
-    def split(self, tilts: Array) -> tuple[Array, Array]:
-        """Tilts of rows and of columns, from those of the problem's sites."""
-        ends = (self.columns, self.rows) if self.columns_first else (self.rows, self.columns)
-        first, second = np.split(tilts, [len(ends[0])])
-        return (second, first) if self.columns_first else (first, second)
+    def split(self, tilts: Array) -> list[Array]:
+        """Tilts by time, from those of the problem's sites."""
+        parts = np.split(tilts, np.cumsum([len(self.counts[t]) for t in self.order])[:-1])
+        return [parts[self.order.index(t)] for t in range(len(self.counts))]
 
-    @property
-    def counts(self) -> Array:
-        """Rows, then columns."""
-        return np.concatenate([self.rows, self.columns])
-
-    def joined(self, rows: Array, columns: Array) -> Array:
+    def joined(self, tilts: Sequence[Array]) -> Array:
         """The other way round."""
-        return np.concatenate([columns, rows] if self.columns_first else [rows, columns])
+        return np.concatenate([tilts[t] for t in self.order])
 
 
 def known_margins(problem: Problem) -> Margins | None:
-    """Those of a chain of two times all of whose cells are seen exactly, and nothing else; None of any other problem."""
+    """Those of a chain all of whose cells are seen exactly at all times, once, and nothing else; None of any other problem."""
     model, sites = problem.model, problem.sites
-    if type(model) is not MarkovChain or (len(model.variables), len(sites)) != (2, 2):
+    if type(model) is not MarkovChain or not 2 <= len(model.variables) == len(sites):
         return None
     if not problem.plain or problem.numbers is not None:
         return None
     found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}
-    first, second = ((v,) for v in model.variables)
-    if found.keys() != {first, second}:
+    scopes: list[Scope] = [(v,) for v in model.variables]
+    if found.keys() != set(scopes):
         return None
-    return Margins(found[first], found[second], sites[0].scope == second)
+    if len(scopes) > 2 and max(map(len, found.values())) > MOST_CELLS:
+        return None
+    return Margins(tuple(found[s] for s in scopes), tuple(scopes.index(s.scope) for s in sites))
 
 
-def phi_of(problem: Problem, rows: Array, dispersion: Any) -> tuple[Array, float]:
-    """phi of the rows, and of the first counts."""
+def phi_of(problem: Problem, margins: Margins, dispersion: Any) -> tuple[Array, ...]:
+    """phi of the first counts, shape (1,), and of the rows of every step."""
     if dispersion is None or dispersion.is_none:
-        return np.ones(len(rows)), 1.0
+        return (np.ones(1), *(np.ones(len(rows)) for rows in margins.counts[:-1]))
     tree = problem.model.rooted()
     assert tree is not None
-    first, second = dispersion.phi_of(tree, float(problem.population), lambda _: rows)
-    return second, float(first[0])
+    counts = dict(zip(problem.model.variables, margins.counts, strict=True))
+    return tuple(dispersion.phi_of(tree, float(problem.population), counts.__getitem__))
 
 
-def log_moves(model: Model, given: Any = None) -> Array | None:
-    """log P of a chain of two times, or of another matrix for it; None where some move is impossible, and of other models."""
-    if type(model) is not MarkovChain or len(model.variables) != 2:
+def log_moves(model: Model, given: Any = None) -> list[Array] | None:
+    """log P of every step of a chain, or of other matrices for it; None where some move is impossible, and of other models."""
+    if type(model) is not MarkovChain:
         return None
     found = model.transitions if given is None else given
-    matrix = np.asarray(dense(found[0] if isinstance(found, list) else found), dtype=float)
-    return np.log(matrix) if (matrix > 0).all() else None
+    steps = len(model.variables) - 1
+    each = list(found) if isinstance(found, (list, tuple)) else [found] * steps
+    logs: dict[int, Array] = {}
+    for one in each:
+        if id(one) not in logs:
+            matrix = np.asarray(dense(one), dtype=float)
+            if not (matrix > 0).all():
+                return None
+            logs[id(one)] = np.log(matrix)
+    return [logs[id(one)] for one in each]
 
 
 @dataclass(frozen=True)
@@ -336,8 +334,8 @@ class _TablesAtOnce:
     """Runs the E-steps of tables with known margins at once, and all others by another mapper."""
 
     other: Mapper
-    tables: Mapping[int, tuple[Margins, Array, float]]
-    """Of problems, by identity: margins, phi of the rows, phi of the first counts."""
+    tables: Mapping[int, tuple[Margins, tuple[Array, ...]]]
+    """Of problems, by identity: margins, and phi (see `phi_of`)."""
     alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
     """By identity: a family, and the first with the same function of the parameters."""
 
@@ -353,12 +351,19 @@ class _TablesAtOnce:
         if volume is None:
             return {}
         laws: dict[tuple[int, int], Any] = {}
-        tables = {k: table for k, task in enumerate(tasks) if (table := self._table(task, laws)) is not None}
-        found = found_at_once(list(tables.values()), volume=volume)
-        return {k: self._expected(tasks[k], one) for k, one in zip(tables, found, strict=True) if one.met}
+        steps = {k: found for k, task in enumerate(tasks) if (found := self._steps(task, laws)) is not None}
+        solved = iter(
+            found_at_once([table for tables, _ in steps.values() for table in tables], volume=volume)
+        )
+        made = {}
+        for k, (tables, initial) in steps.items():
+            own = [next(solved) for _ in tables]
+            if all(one.met for one in own):
+                made[k] = self._expected(tasks[k], own, initial, volume=volume)
+        return made
 
-    def _table(self, task: EStep, laws: dict[tuple[int, int], Any]) -> Table | None:
-        """The task's table; None where it is none, something else is learned, or some move is impossible."""
+    def _steps(self, task: EStep, laws: dict[tuple[int, int], Any]) -> tuple[list[Table], Array] | None:
+        """The task's tables and initial law; None where it has none, something else is learned, or some move is impossible."""
         known = self.tables.get(id(task.problem))
         if known is None:
             return None
@@ -366,13 +371,21 @@ class _TablesAtOnce:
         key = id(family), id(task.parameters)
         if key not in laws:
             laws[key] = _law(family, task.parameters)
-        if laws[key] is None:
+        if laws[key] is None or len(laws[key][0]) != len(known[0].counts) - 1:
             return None
-        log_p, initial = laws[key]
-        margins, phi, first = known
-        start = None if task.start is None else margins.split(task.start["g"])[1]
-        given = task.family.template.initial if initial is None else initial  # type: ignore[attr-defined]
-        return Table(margins.rows, margins.columns, given, log_p, phi, first, start)
+        log_p, learned = laws[key]
+        margins, phi = known
+        initial = task.family.template.initial if learned is None else learned  # type: ignore[attr-defined]
+        starts: Sequence[Array | None] = [None] * len(log_p)
+        if task.start is not None:
+            own = margins.split(task.start["g"])
+            ahead = task.start.get("ahead")
+            if len(log_p) == 1:
+                starts = own[1:]
+            elif ahead is not None:
+                starts = [g + a for g, a in zip(own[1:], margins.split(ahead)[1:], strict=True)]
+        both = zip(margins.counts, margins.counts[1:], log_p, phi[1:], starts, strict=False)
+        return [Table(*one) for one in both], initial
 
     def _first_alike(self, family: Family) -> Family:
         """The first family with the same function of the parameters as this one: the matrices of one serve for all.
@@ -386,32 +399,50 @@ class _TablesAtOnce:
             self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
         return self.alike[id(family)][1]
 
-    def _expected(self, task: EStep, found: Found) -> Expected:
-        margins, _, first_phi = self.tables[id(task.problem)]
-        first, both = tuple(task.problem.model.variables[:1]), tuple(task.problem.model.variables)
-        counts = {first: margins.rows, both: found.counts}
-        units = {first: margins.rows / first_phi, both: found.units}
-        tilts = margins.joined(*found.tilts)
-        start = {"g": tilts, "tau": np.zeros_like(tilts), "eta": tilts, "phi_counts": margins.counts}
+    def _expected(self, task: EStep, found: Sequence[Found], initial: Array, *, volume: bool) -> Expected:
+        margins, (first_phi, *_) = self.tables[id(task.problem)]
+        variables = tuple(task.problem.model.variables)
+        first, rows, pairs = variables[:1], margins.counts[0], list(pairwise(variables))
+        counts: dict[Scope, Array] = {first: rows}
+        units: dict[Scope, Array] = {first: rows / first_phi}
+        for pair, one in zip(pairs, found, strict=True):
+            counts[pair], units[pair] = one.counts, one.units
+        with np.errstate(divide="ignore"):
+            root = np.log(rows / rows.sum() / initial) / first_phi
+        ahead = [*(one.ahead for one in found), np.zeros(len(margins.counts[-1]))]
+        with np.errstate(invalid="ignore"):
+            own = [
+                np.where(n > 0, h - a, -np.inf)
+                for n, h, a in zip(margins.counts, [root, *(one.tilts for one in found)], ahead, strict=True)
+            ]
+        tilts = margins.joined(own)
+        start = {
+            "g": tilts,
+            "tau": np.zeros_like(tilts),
+            "eta": tilts,
+            "phi_counts": np.concatenate(margins.counts),
+            "ahead": margins.joined(ahead),
+        }
+        beginning = float(first_evidence(rows[None], initial, first_phi, volume=volume)[0])
         return Expected(
-            evidence=found.evidence,
+            evidence=beginning + sum(one.evidence for one in found),
             statistics=task.family.statistics(counts.__getitem__, task.problem, units.__getitem__),
             start=start,
             status=Status.CONVERGED,
             excess=0.0,
-            tables={both: found.counts} if task.keep_tables else {},
+            tables={pair: counts[pair] for pair in pairs} if task.keep_tables else {},
         )
 
 
 def tables_at_once(problems: Sequence[Problem], other: Mapper) -> Mapper:
-    """The mapper for these problems: the other one, where none is a table with known margins."""
+    """The mapper for these problems: the other one, where none is a chain with known margins."""
     known = ((p, margins) for p in problems if (margins := known_margins(p)) is not None)
-    tables = {id(p): (margins, *phi_of(p, margins.rows, p.dispersion)) for p, margins in known}
+    tables = {id(p): (margins, phi_of(p, margins, p.dispersion)) for p, margins in known}
     return _TablesAtOnce(other, tables) if tables else other
 
 
-def _law(family: Family, x: Array) -> tuple[Array, Array | None] | None:
-    """log P of a chain of two times, and the initial distribution where it is learned; None where other things are, or a P is zero."""
+def _law(family: Family, x: Array) -> tuple[list[Array], Array | None] | None:
+    """log P of a chain's steps, and the initial distribution where it is learned; None where other things are, or a P is zero."""
     if not all(isinstance(c, (Moves, Initial)) for c in family.components):
         return None
     moves, first = family.find(Moves), family.find(Initial)  # type: ignore[type-abstract]

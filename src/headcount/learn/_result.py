@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from headcount.learn._going import Going
+    from headcount.learn._neutral import Integral
 
 MOST_SOLVES = 400
 """Cells up to which the covariance of the last counts is kept without matrices: a second or two of solves."""
@@ -441,6 +442,16 @@ class Fit(Saved):
         return _single(self.posteriors, "posteriors")
 
     @property
+    def integral(self) -> Integral | None:
+        """Draws of the parameters of moves from evidence × a neutral prior (see `fit`); None where a Gaussian describes them.
+
+        It has the prior's words, the effective size, the share that moves in a step, and the ``contraction`` of every answer: near 1 the
+        counts tell it, near 0 the prior.
+        """
+        learned = self.posteriors[0].outcome.learned if self.posteriors else None
+        return None if learned is None else learned.integral
+
+    @property
     def plug_in(self) -> Posterior:
         """The posterior of a single problem at the estimate, as if that were the truth: its intervals are too narrow."""
         return _single(self.plug_ins, "plug_ins")
@@ -458,10 +469,8 @@ class Fit(Saved):
         scope, model = first.clique(*variables).scope, first.problem.model
         shape = model.size(scope)
         sizes = {p.problem.model.size(scope) for p in self.posteriors}
-        if sizes != {shape} or any(isinstance(p.beliefs, MixtureBeliefs) for p in self.posteriors):
-            raise ValueError(
-                "problems with other cells, and posteriors of several maxima, have no total: see .posteriors"
-            )
+        if sizes != {shape}:
+            raise ValueError("problems with other cells have no total: see .posteriors")
         mean, own, shared = (
             sum(part) for part in zip(*(_summand(p, scope) for p in self.posteriors), strict=True)
         )
@@ -597,6 +606,12 @@ def _summand(posterior: Posterior, scope: Scope) -> tuple[Array, Array, Array]:
         response, beliefs = beliefs.response(scope), beliefs.base
     variance = beliefs.variance(scope)
     own = np.full(mean.shape, np.nan) if variance is None else np.asarray(dense(variance))
+    if isinstance(
+        beliefs, MixtureBeliefs
+    ):  # problems share the draws of the parameters, or the maxima: deviations of parts add up
+        apart = np.array([np.ravel(dense(part.mean(scope))) for part in beliefs.parts]) - mean.ravel()
+        response = (np.sqrt(beliefs.weights)[:, None] * apart).T
+        own = own - (response**2).sum(axis=1).reshape(mean.shape)
     return mean, own, response
 
 

@@ -9,7 +9,7 @@ counts with as many parameters as counts says nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, logit, ndtri
@@ -31,6 +31,10 @@ FAR_BELOW = 0.5
 """Scatter around learned parameters, in that of the model, below which the fit is closer than chance allows."""
 SCATTER_GAIN = 2.0
 """Nats of evidence from which an estimated dispersion is one that the data need: less is what independent individuals give by chance."""
+LEAST_CONTRACTION = 0.5
+"""1 − posterior/prior variance of the log-odds of moves below which the prior holds more than half of what is said of them."""
+FEWEST_DRAWS = 10.0
+"""Effective draws of the parameters below which their spread is known to no better than a quarter."""
 MOST_NAMED = 3
 """Parameters that one sentence names."""
 
@@ -120,6 +124,10 @@ class Learned:
     """Probabilities that ran to zero, and weights that run to ±∞."""
     churn: Callable[[], Churn | None] = field(default=lambda: None, repr=False)
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
+    integrates: bool = False
+    """Whether moves and a dispersion learned beside them would be integrated over under a neutral prior."""
+    integral: Any = field(default=None, repr=False)
+    """The draws of the parameters (`headcount.learn._neutral.Integral`); None where a Gaussian describes them."""
 
 
 def flows_seen(problem: Problem) -> bool:
@@ -139,6 +147,19 @@ def _counts_everybody(noise: Observation) -> bool:
     zero = np.zeros(np.shape(noise.counts))
     slope = noise.moments(zero + 1.0)[0] - noise.moments(zero)[0]
     return not noise.exact and bool(np.all(slope == 1.0))
+
+
+ONLY_SCATTER = "only the scatter of the counts tells them, of which a dispersion was estimated; a missing cause of movement looks the same"
+"""Why flows are not reliable after an estimated dispersion."""
+
+
+def flow_doubt(problem: Problem, estimate: DispersionEstimate | None) -> str:
+    """Why flows are in doubt although the counts are not; empty where they are not.
+
+    Counts tell how much they scatter, not whether overdispersion or a missing cause of movement makes them.
+    """
+    scatters = estimate is not None and estimate.gain >= SCATTER_GAIN
+    return ONLY_SCATTER if scatters and not flows_seen(problem) else ""
 
 
 EVERYBODY = "Assumes that everybody is counted (no rate or detection is given): if half are, N doubles. "
@@ -174,6 +195,11 @@ DISPERSION = Advice(
     "dispersion",
     'dispersion="estimate" (--dispersion estimate)',
     "Where individuals move together, or moves vary between steps, an estimated dispersion learns how much, and widens the intervals",
+)
+INTEGRATED_DISPERSION = Advice(
+    "dispersion",
+    'hc.fit(..., dispersion="estimate") (--dispersion estimate)',
+    "a dispersion, integrated over together with the moves under a neutral prior, widens the intervals by what neither tells of the other",
 )
 INTEGRATE = Advice(
     "parameters",
@@ -239,11 +265,32 @@ def doubts_of(
         doubts.append(
             f"at the edge: {named(learned.edge)} ran off (some moves are never or always made), which counts alone rarely justify"
         )
+    if learned.integral is not None:
+        doubts += _prior_doubts(learned.integral)
     if learned.moves and not flows_seen(problem):
         doubts += _churn_doubts(told_churn(learned, dispersion, estimate), estimate)
     if doubts and not advice:
         advice += more_information(problem) if learned.moves else [_MORE_DATA]
+        if learned.moves and learned.integrates and problem.dispersion is None:
+            advice.append(INTEGRATED_DISPERSION)
     return doubts, advice
+
+
+def _prior_doubts(integral: Any) -> list[str]:
+    """Whether the prior, not the counts, tells moves; or too few draws do."""
+    leaning = [
+        f"{name} ({value:.2f})" for name, value in integral.contraction.items() if value < LEAST_CONTRACTION
+    ]
+    doubts = []
+    if leaning:
+        doubts.append(
+            f"the prior tells more than the counts about {named(leaning)} (contraction below {LEAST_CONTRACTION:g})"
+        )
+    if integral.effective_size < FEWEST_DRAWS:
+        doubts.append(
+            f"the integral over the parameters rests on {integral.effective_size:.0f} effective draws"
+        )
+    return doubts
 
 
 _MORE_DATA = Advice("data", "hc.fit(parametrisation, [problem, another])", "more counts, or fewer parameters")

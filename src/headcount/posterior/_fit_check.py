@@ -774,7 +774,7 @@ def _judged(
     return Judged(True, "The data agree with the model.")
 
 
-_CANNOT_TELL = "A dispersion cannot be told from moves learned from the same counts"
+_CANNOT_TELL = "A dispersion alone cannot be told from moves learned from the same counts"
 
 
 NOISE_GAIN = 5.0

@@ -22,7 +22,7 @@ from headcount.population import Flocks, ToEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
 from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
 from headcount.posterior._derived import ViewBeliefs, member_sizes, one_group, total_law
-from headcount.posterior._doubt import AT_ONCE, EVERYBODY, SCATTER_GAIN, flows_seen, unknown_rate
+from headcount.posterior._doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
 from headcount.posterior._draws import drawn_entries
 from headcount.posterior._fit_check import FitCheck, fit_check
 from headcount.posterior._interval import quantiles, sd_of, sum_quantiles, tails
@@ -689,11 +689,9 @@ class Posterior(Answers):
         sampled = self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm"
         if not sampled and not (self.status.good and self.beliefs.has_spread and all(astuple(self.promises))):
             return np.zeros(size, bool)
-        check, estimate = self.fit_check, self.dispersion_estimate
-        fits = check.agrees is not False and not check.doubts
-        if estimate is not None and estimate.gain >= SCATTER_GAIN and len(scope or ()) > 1:
-            # Counts tell how much they scatter, not whether overdispersion or a missing cause of movement makes them.
-            fits = fits and flows_seen(self.problem)
+        fits = self.fit_check.agrees is not False and not self.fit_check.doubts
+        if len(scope or ()) > 1:
+            fits = fits and not flow_doubt(self.problem, self.dispersion_estimate)
         if sampled and fits:
             return np.ones(size, bool)
         certain = (mu == 0) | (mu == 1)

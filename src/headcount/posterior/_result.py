@@ -23,6 +23,7 @@ from headcount.labels import as_datetime, readable
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
+from headcount.posterior._doubt import flow_doubt
 from headcount.posterior._interval import checked_level, sd_of, tails
 from headcount.tables import dense
 
@@ -301,6 +302,7 @@ def _check(posterior: Posterior) -> dict[str, Any]:
     names = ("agrees", "verdict", "dispersion", "dispersion_p", "residual_dispersion", "residual_p")
     made = {name: getattr(check, name) for name in (*names, "implied_population", "population_sd")}
     made["doubts"] = list(check.doubts)
+    made["flow_doubt"] = flow_doubt(posterior.problem, posterior.dispersion_estimate)
     made["advice"] = [dataclasses.asdict(one) for one in check.advice]
     if check.churn is not None:
         low, high = check.churn.interval()

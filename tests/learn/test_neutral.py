@@ -1,0 +1,109 @@
+"""Neutral priors are proper, their draws follow them, and integrals over them are those of a grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+import headcount as hc
+from headcount.engines import TiltedEP
+from headcount.learn._components import Moves
+from headcount.learn._expect import EStep, Expectation, run_here
+from headcount.learn._family import bind
+from headcount.learn._neutral import Neutral, Target, integrable, integral_of
+from headcount.population import DispersionEstimate
+
+GRID = np.linspace(-12.0, 6.0, 181)
+STEP = GRID[1] - GRID[0]
+
+
+def two_sites(counts: Any) -> Expectation:
+    seen = np.asarray(counts, dtype=float)
+    chain = hc.MarkovChain(None, np.full((len(seen) - 1, 2, 2), 0.5))
+    problem = hc.Problem(chain, int(seen[0].sum()), hc.Exact(seen))
+    return Expectation(bind((hc.TabularChain(),), [problem]), [problem], TiltedEP(), 0, run_here)
+
+
+def found(expect: Expectation) -> tuple[Target, Neutral]:
+    made = integrable(expect, None)
+    assert made is not None
+    return made
+
+
+def on_grid(prior: Neutral) -> tuple[Any, Any]:
+    """All pairs of log-odds of leaving, and the prior's log density there."""
+    x = np.stack(np.meshgrid(GRID, GRID, indexing="ij"), axis=-1).reshape(-1, 2)
+    return x, prior.log_density(x)
+
+
+@pytest.mark.parametrize("times", [3, 2])
+def test_a_neutral_prior_is_a_probability_and_draws_follow_it(times: int) -> None:
+    """Densities of log-odds integrate to one (over all but the far tails), and means of draws are those of the density."""
+    _, prior = found(two_sites([[500, 500], [480, 520], [510, 490]][:times]))
+    assert len(prior.parts) == (1 if times > 2 else 3)
+    x, density = on_grid(prior)
+    weight = np.exp(density) * STEP**2
+    assert weight.sum() == pytest.approx(1.0, abs=0.02)
+    draws = prior.draw(np.random.default_rng(0), 6000)
+    for answer in (np.tanh, lambda v: np.tanh(0.2 * v), lambda v: np.tanh(v) * np.tanh(v[..., ::-1])):
+        assert answer(draws).mean() == pytest.approx((weight[:, None] * answer(x)).sum() / 2, abs=0.03)
+
+
+def test_an_integral_by_draws_is_that_of_a_grid() -> None:
+    """Evidence × prior over both rows of two sites: mean and spread of log-odds, churn and the evidence."""
+    target, prior = found(two_sites([[600, 400], [570, 430], [585, 415], [540, 460], [555, 445]]))
+    x, density = on_grid(prior)
+    near = np.flatnonzero(density > density.max() - 30)
+    log_weight = density[near] + target(x[near], None)
+    evidence = float(logsumexp(log_weight)) + 2 * np.log(STEP)
+    weight = np.exp(log_weight - logsumexp(log_weight))
+    mean = weight @ x[near]
+    sd = np.sqrt(weight @ (x[near] - mean) ** 2)
+    made = integral_of(target, prior)
+    assert made.effective_size > 50
+    assert made.failed == 0
+    np.testing.assert_allclose((made.parameters.mean(axis=0) - mean) / sd, 0.0, atol=0.3)
+    np.testing.assert_allclose(made.parameters.std(axis=0) / sd, 1.0, atol=0.25)
+    assert made.log_evidence == pytest.approx(evidence, abs=0.5)
+    assert np.log(made.churn).mean() == pytest.approx(
+        weight @ np.log(target.churn(x[near])), abs=0.3 * np.log(made.churn).std()
+    )
+
+
+def test_many_evidences_at_once_are_those_of_the_engine() -> None:
+    """With a dispersion that varies between draws; the first counts are left out, which moves say nothing about."""
+    expect = two_sites([[600, 400], [570, 430], [585, 415]])
+    (problem,) = expect.problems
+    estimate = DispersionEstimate("rho", 0.5, 0.5, 0.0, 5.0, scale=500.0)
+    made = integrable(expect, estimate)
+    assert made is not None
+    x, psi = made[1].draw(np.random.default_rng(0), 4), np.array([0.0, 0.5, 2.0, 4.0])
+    moves = expect.families[0].find(Moves)  # type: ignore[type-abstract]
+    assert moves is not None
+    alone = []
+    for point, level in zip(x, psi, strict=True):
+        whole = expect.families[0].start()
+        whole[moves.where] = point
+        dispersed = problem.with_dispersion(estimate.at(level))
+        alone.append(EStep(expect.families[0], dispersed, TiltedEP(), whole, None, 0).run().evidence)
+    difference = made[0](x, psi) - alone
+    np.testing.assert_allclose(difference, difference[0], atol=0.05)  # bins of unit width, in another order
+
+
+def test_moves_with_a_prior_of_their_own_are_left_to_it() -> None:
+    """A Dirichlet, an old table, fixed entries, noise, or more than twelve parameters: no neutral prior."""
+    seen = np.array([[600.0, 400.0], [570.0, 430.0], [585.0, 415.0]])
+    chain = hc.MarkovChain(None, np.full((2, 2, 2), 0.5))
+    for setting, counts in [
+        (hc.TabularChain(dirichlet=3), hc.Exact(seen)),
+        (hc.TabularChain(prior=[[0.9, 0.1], [0.1, 0.9]], strength=10), hc.Exact(seen)),
+        (hc.TabularChain(fixed=[[0.9, 0.1], [np.nan, np.nan]]), hc.Exact(seen)),
+        (hc.TabularChain(), hc.Poisson(seen)),
+        (hc.LogisticChain(np.eye(2)[None], ridge=1.0), hc.Exact(seen)),
+    ]:
+        problem = hc.Problem(chain, 1000, counts)
+        expect = Expectation(bind((setting,), [problem]), [problem], TiltedEP(), 0, run_here)
+        assert integrable(expect, None) is None
