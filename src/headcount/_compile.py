@@ -54,7 +54,7 @@ class Kernel:
     @cached_property
     def compiled(self) -> Any:
         """Numba's object for it."""
-        if not self.on_disk:
+        if not self._kept():
             _say_that_one_waits()
         names = self.function.__globals__
         for name in self.function.__code__.co_names:
@@ -69,6 +69,10 @@ class Kernel:
     @cached_property
     def on_disk(self) -> bool:
         """Whether compiled code of this source was kept when first asked; asked once, so that a process takes one way throughout."""
+        return self._kept()
+
+    def _kept(self) -> bool:
+        """Whether there is compiled code of this source now."""
         code = self.function.__code__
         source, version = Path(code.co_filename), sys.version_info
         function = self.function.__qualname__.replace("<", "").replace(">", "")

@@ -108,7 +108,7 @@ def test_a_second_maximum_is_part_of_the_posterior() -> None:
     cells = [("a", "b", "c"), ("x", "y")]
     chain = hc.MarkovChain([0.5, 0.3, 0.2], [np.full((3, 2), 0.5)], times=["before", "after"], cells=cells)
     counts = [hc.Exact([50, 30, 20], on="before"), hc.Exact([40, 60], on="after")]
-    found = fit(TabularChain(), hc.Problem(chain, 100, counts))
+    found = fit(TabularChain(), hc.Problem(chain, 100, counts), prior=None)
     beliefs = found.posterior.beliefs
     assert isinstance(beliefs, MixtureBeliefs)
     assert beliefs.weights.sum() == pytest.approx(1)

@@ -181,7 +181,7 @@ def test_no_picture_is_sure_where_no_range_can_be_relied_on(changes: dict[str, A
 
 def test_flows_read_off_the_scatter_are_in_doubt_and_counts_are_not() -> None:
     """An estimated scatter leaves counts reliable and flows not: each table has its own reason."""
-    known = attributes(dispersion_estimate={"gain": 9.0})
+    known = attributes(fit_check={"agrees": True, "flow_doubt": "only the scatter tells them"})
     result = chain(attributes=known)
     result = dataclasses.replace(result, flows=result.flows.assign(reliable=False))
     assert trust(result) == (True, None, "scatter")

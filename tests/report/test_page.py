@@ -21,6 +21,7 @@ from matplotlib.path import Path as Outline
 import headcount as hc
 from headcount import report
 from headcount.io import Result, export, load_result, read_problem, write_results
+from headcount.plot._words import SCATTER, WHY
 from headcount.posterior._stored import load
 from headcount.report import _page, _payload
 from sample_results import POPULATION, attributes, chain, network, relabelled
@@ -241,7 +242,8 @@ def test_doubtful_numbers_are_counted() -> None:
     assert said in report.render(result)
     check = result.attributes.get("fit_check", {}) | {"flow_doubt": "only the scatter tells them"}
     doubted = report.render(dataclasses.replace(result, attributes=result.attributes | {"fit_check": check}))
-    assert "as not reliable: only the scatter tells them." in doubted
+    assert WHY[SCATTER] in doubted
+    assert f"{poor[1]} of {wide[1].sum()} flows whose range" not in doubted
     sure = dataclasses.replace(
         result, nodes=result.nodes.assign(reliable=True), flows=result.flows.assign(reliable=True)
     )

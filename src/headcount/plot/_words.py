@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.posterior._doubt import SCATTER_GAIN
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -95,12 +93,7 @@ def trust(result: Result) -> Trust:
         whole = ENGINE
     if whole is not None:
         return Trust(ranges, whole, whole)
-    estimate = known.get("dispersion_estimate")
-    wide = result.flows["upper"] - result.flows["lower"] >= 1.0
-    scattered = estimate is not None and estimate["gain"] >= SCATTER_GAIN and bool(wide.any())
-    return Trust(
-        ranges, None, SCATTER if scattered and not result.flows.loc[wide, "reliable"].any() else None
-    )
+    return Trust(ranges, None, SCATTER if check.get("flow_doubt") else None)
 
 
 def certainty(table: pd.DataFrame) -> np.ndarray:

@@ -158,10 +158,10 @@ def test_an_interrupt_ends_a_network(idle):
 def test_an_interrupt_does_not_wait_for_the_compiler(tmp_path, idle):
     """On the first run of all the kernels are compiled, which takes longer than the limit and cannot be interrupted itself."""
     code = SCRIPT.format(side=3, people=50, warm="", long="PathGibbs(sweeps=10**8)")
-    returned, seconds, _ = interrupted(
+    returned, seconds, said = interrupted(
         [sys.executable, "-c", code], signal.SIGINT, 1.5, NUMBA_CACHE_DIR=str(tmp_path)
     )
-    assert returned in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert returned in {-signal.SIGINT, 128 + signal.SIGINT}, said
     assert seconds < LIMIT + idle
 
 
