@@ -196,3 +196,22 @@ def test_what_pays_is_compiled(monkeypatch, tmp_path: Path) -> None:
     assert kept.on_disk
     assert _compile.worth(kept, 1e-9)
     assert not fresh.on_disk, "a process must not change its way half way through"
+
+
+def test_an_interrupt_in_the_compiler_is_an_interrupt(monkeypatch, tmp_path: Path) -> None:
+    """LLVM's callback swallows an interrupt, and Numba then says that there is no compiled object: that is an interrupt, no fault."""
+    from numba import config
+    from numba.core import codegen
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+
+    def missing(library):
+        raise RuntimeError(f"no compiled object yet for {library}")
+
+    monkeypatch.setattr(codegen.CPUCodeLibrary, "_get_compiled_object", missing)
+
+    def thrice(x):
+        return 3 * x
+
+    with pytest.raises(KeyboardInterrupt):
+        _compile.kernel(thrice)(2)

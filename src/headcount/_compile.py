@@ -169,7 +169,10 @@ def private_folder() -> Path | None:
 
 
 def _forgive_failed_writes(made: Any) -> None:
-    """A full disk must not end a computation only because compiled code could not be kept."""
+    """A full disk must not end a computation only because compiled code could not be kept; an interrupt must.
+
+    An interrupt that falls into LLVM's callback with the compiled object is swallowed there, and Numba then misses the object.
+    """
     kept = getattr(made, "_cache", None)
     save = getattr(kept, "save_overload", None)
     if save is None:
@@ -180,6 +183,10 @@ def _forgive_failed_writes(made: Any) -> None:
             save(signature, data)
         except OSError as error:
             _say_once(f"nowhere, because writing it failed ({error.strerror})")
+        except RuntimeError as error:
+            if "no compiled object" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
 
     kept.save_overload = guarded  # type: ignore[union-attr]
 
