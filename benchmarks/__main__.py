@@ -29,6 +29,7 @@ CLAIMS = {
     "groups": "benchmarks.groups",
     "accuracy": "benchmarks.accuracy",
     "exact_tables": "benchmarks.exact_tables",
+    "exact_evidence": "benchmarks.exact_evidence",
     "combinations": "benchmarks.combinations",
     "learning": "benchmarks.learning",
     "starts": "benchmarks.starts",

@@ -126,8 +126,6 @@ def _measured(problem: hc.Problem, engine: Any, flows: int | None, repeat: int) 
     """Time, memory and errors of a run."""
     import cupy
 
-    from headcount.engines._cost import device_memory_of
-
     pool, seconds = cupy.get_default_memory_pool(), np.inf
     for _ in range(repeat):
         pool.free_all_blocks()
@@ -138,7 +136,7 @@ def _measured(problem: hc.Problem, engine: Any, flows: int | None, repeat: int) 
             post.beliefs.variance(scope)
         seconds = min(seconds, time.perf_counter() - start)
     found = {"seconds": seconds, "iterations": post.outcome.iterations, "GB": pool.total_bytes() / 1e9}
-    found |= {"planned GB": device_memory_of(problem, engine) / 1e9, "cells' error": "", "flows' error": ""}
+    found |= {"planned GB": engine.device_memory(problem) / 1e9, "cells' error": "", "flows' error": ""}
     if post.beliefs.has_spread and post.beliefs.field.log_z is not None:
         for name, size in (("cells' error", 1), ("flows' error", 2)):
             shares = [_share(post, scope) for scope in _scopes(problem, 1) if len(scope) == size]

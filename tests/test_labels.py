@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import headcount as hc
+from headcount.dates import find_date, month_of, parse_date, readable, short_labels
 from headcount.errors import shown
-from headcount.labels import find_date, month_of, parse_date, readable, short_labels
 
 WEEKS = [pd.Timestamp("2023-03-05") + pd.Timedelta(days=7 * k) for k in range(6)]
 

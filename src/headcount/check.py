@@ -25,9 +25,9 @@ from scipy.special import ndtr, ndtri, stdtr
 
 from headcount._compile import many_solves
 from headcount.checks import generator, instance, whole_number
+from headcount.dates import readable
 from headcount.engines import Engine, NotConvergedError, Posterior
 from headcount.individual import MarkovChain
-from headcount.labels import readable
 from headcount.learn import Parametrisation, fit, infer
 from headcount.learn._result import FitNotConvergedError
 from headcount.observe import Problem, ProblemError

@@ -147,7 +147,7 @@ def known_keywords(**instead: str) -> Callable[[Callable[Given, Made]], Callable
 
 def named(label: Any) -> str:
     """A label in a message: a date as people write it, anything else as Python does."""
-    from headcount.labels import is_date, readable  # which loads NumPy; the command's help does without
+    from headcount.dates import is_date, readable  # which loads NumPy; the command's help does without
 
     return readable(label) if is_date(label) else repr(label)
 

@@ -125,9 +125,16 @@ def test_a_folder_of_weeks_is_one_command_that_goes_on(tables: Path) -> None:
     assert len(load_result(tables / "all" / "w3").times) == 3
     again = json.loads(run(*words, "--json")[1])
     assert again["finished_before"] == 4
+    assert (
+        run("forecast", tables / "all", "--steps", 2, "--quiet")[0] == 0
+    )  # of a folder of weeks, the newest
+    assert (tables / "all" / "w3" / "forecast" / "nodes.csv").exists()
     changed = tables / "weeks" / "w1.csv"
     changed.write_text(changed.read_text().replace("2024-02-05,A,", "2024-02-05,A,1"))
-    assert json.loads(run(*words, "--json")[1])["finished_before"] == 1
+    found = json.loads(run(*words, "--json")[1])
+    assert (found["finished_before"], found["inferred_again"]) == (1, ["w1.csv", "w2.csv", "w3.csv"])
+    changed.write_text(changed.read_text().replace("2024-02-05,A,1", "2024-02-05,A,"))
+    assert "w1.csv or the options have changed since it was inferred" in " ".join(run(*words)[1].split())
 
 
 def test_an_alarm_has_an_exit_code_and_says_why(tables: Path) -> None:
@@ -153,6 +160,8 @@ def test_a_forecast_is_written_and_on_the_page_of_the_past(tables: Path) -> None
     first_week(tables)
     code, text = run("forecast", tables / "r0", "--steps", 3, "--report")
     assert code == 0, text
+    assert "0 counts (nothing was seen), population" in text
+    assert "log evidence" not in text
     ahead = load_result(tables / "r0" / "forecast")
     assert [t.strftime("%m-%d") for t in ahead.times] == ["01-29", "02-05", "02-12", "02-19"]
     sds = ahead.nodes.groupby("time")["sd"].mean().to_numpy()
@@ -216,6 +225,7 @@ def test_a_forecast_of_a_fit_includes_its_weights_uncertainty(birds: Path) -> No
     ratio = both[0].to_numpy() / both[1].to_numpy()
     assert ratio.max() > 1.02
     assert ratio.max() < 2.0
+    assert (birds / "with" / "flows.geojson").exists()  # cells are where they were in the past
 
 
 def test_several_sequences_go_on_each_from_its_own_past(tables: Path) -> None:

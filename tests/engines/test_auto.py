@@ -8,7 +8,6 @@ import pytest
 import headcount as hc
 from headcount import memory
 from headcount.engines import MAP, ClosedForm, Enumerate, PathGibbs, Status, TiltedEP, select
-from headcount.engines._cost import memory_of
 from headcount.memory import TooLargeError
 
 STICKY = np.array([[0.97, 0.02, 0.01], [0.02, 0.97, 0.01], [0.01, 0.02, 0.97]])
@@ -139,7 +138,7 @@ def test_no_engine_is_picked_that_does_not_fit():
     """Where covariances are too large MAP is picked, and where MAP is too large nothing is; both numbers are said."""
     world = hc.simulate.birds(side=6, population=300, steps=4, rng=1)
     problem = hc.Problem(world.model, 300, hc.Poisson(world.observed))
-    need = memory.readable_bytes(memory_of(problem, TiltedEP()))
+    need = memory.readable_bytes(TiltedEP().memory(problem))
     with memory.limited("200kB"):
         choice = select(problem)
         assert choice.engine == MAP()
@@ -192,3 +191,23 @@ def test_few_flocks_are_counted_as_few_individuals_are() -> None:
     kinds = {"a": hc.Group(chain, 4), "b": hc.Group(chain, 2)}
     both = hc.infer(hc.Problem(groups=kinds, observations=seen, dispersion=hc.Flocks(2)))
     assert both.log_evidence == pytest.approx(exact.log_evidence, abs=1e-9)
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize(("number", "exact"), [(6, True), (400, False)])
+def test_few_individuals_of_unknown_number_are_answered_exactly(kinds, number, exact) -> None:
+    """What `infer` picks depends on how many individuals the readings leave possible, not on the law's wide tail alone."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=3)
+    seen = hc.Poisson(np.full((3, 2), number / 2), rate=0.8)
+    groups = {k: hc.Group(chain, hc.Unknown()) for k in range(kinds)}
+    problem = (
+        hc.Problem(chain, hc.Unknown(), seen) if kinds == 1 else hc.Problem(groups=groups, observations=seen)
+    )
+    assert isinstance(select(problem).engine, Enumerate) == exact
+
+
+def test_readings_that_leave_many_individuals_possible_are_not_summed_over() -> None:
+    """A zero at a rate of 1/1000 excludes nothing; nor does a count of one cell of two."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
+    for seen in (hc.Poisson(np.zeros((2, 2)), rate=1e-3), hc.Poisson([[2.0, np.nan], [3.0, np.nan]])):
+        assert not isinstance(select(hc.Problem(chain, hc.Unknown(), seen)).engine, Enumerate)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.engines.cases import MODELS, node_counts, problem, scopes
+from tests.structure.dense import DenseStructure
 
 import headcount as hc
 from headcount.engines import ClosedForm, TiltedEP
-from headcount.structure import DenseStructure, Known
+from headcount.structure import Known
 
 N = 50
 

@@ -24,7 +24,6 @@ from headcount.engines import (
     TiltedEP,
     select,
 )
-from headcount.engines._cost import memory_of
 from headcount.individual import MarkovChain, Tree
 from headcount.population import compositions
 
@@ -334,7 +333,7 @@ def test_large_maps_of_overdispersion_are_solved_without_matrices(monkeypatch):
     step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
     model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
     asked = hc.Problem(model, 4000, [hc.Poisson(np.full((3, cells), 10.0))])
-    alone, together = (memory_of(asked, engine) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
+    alone, together = (engine.memory(asked) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
     for dispersion in (hc.Flocks(2), hc.Overdispersion(rho=0.05)):
@@ -342,11 +341,17 @@ def test_large_maps_of_overdispersion_are_solved_without_matrices(monkeypatch):
 
 
 def test_no_list_of_independent_individuals_is_chosen():
-    """Tiny populations are listed when independent, and not in parties that is no whole number of flocks."""
+    """Tiny populations are listed when independent, and not in parties that are no whole number of flocks, nor with phi, which is no law.
+
+    Rows that vary have a law, over which sums are exact; learning takes its gradient from units of phi individuals.
+    """
     plain = problem("chain", "poisson", 3)
     assert select(plain).engine.name == "Enumerate"
-    for together in (hc.Flocks(2), hc.Overdispersion(rho=0.1)):
+    for together in (hc.Flocks(2), hc.Overdispersion(phi=2.0)):
         assert select(plain.with_dispersion(together)).engine.name == "TiltedEP"
+    vary = plain.with_dispersion(hc.Overdispersion(rho=0.1))
+    assert select(vary).engine.name == "Enumerate"
+    assert select(vary, sampling=False).engine.name == "TiltedEP"
 
 
 def test_a_problem_refuses_a_dispersion_that_does_not_fit():

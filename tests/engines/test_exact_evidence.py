@@ -51,6 +51,23 @@ def test_exact_counts_of_flocks_are_on_the_flocks_lattice():
     assert hc.infer(flocks, TiltedEP()).log_evidence == pytest.approx(units, abs=1e-6)
 
 
+@pytest.mark.parametrize(("people", "size"), [(40, 5), (42, 5), (40, 2.5)])
+def test_flocks_that_do_not_divide_the_counts_are_a_scatter_and_it_is_said(people, size):
+    """An exact count, an N or a size that is no whole number of flocks: phi = size, in the words of the choice; others refuse."""
+    counts = np.array([[18.0, 12, people - 30], [15, 15, people - 30], [15, 15, people - 30]])
+    problem = hc.Problem(CHAIN, people, hc.Exact(counts), dispersion=hc.Flocks(size))
+    choice = hc.engines.select(problem)
+    assert f"taken as a scatter, phi = {size:g}" in choice.reason
+    scatter = hc.infer(hc.Problem(CHAIN, people, hc.Exact(counts), dispersion=hc.Overdispersion(phi=size)))
+    np.testing.assert_allclose(hc.infer(problem).edge(0, 1).mean, scatter.edge(0, 1).mean, atol=0.05)
+    with pytest.raises(hc.ProblemError, match=r"multiple|whole number"):
+        hc.infer(problem, "PathGibbs", rng=1)
+    whole = hc.Problem(
+        CHAIN, 40, hc.Exact(5.0 * np.array([[4, 3, 1], [3, 3, 2], [2, 4, 2]])), dispersion=hc.Flocks(5)
+    )
+    assert "whole flocks are counted" in hc.engines.select(whole).reason
+
+
 @pytest.mark.parametrize("number", [1, 2, 4, 7, 8, 14, 16])
 def test_the_evidence_of_few_individuals_is_the_sum_over_tables(number):
     """Exact counts at all times: within .5 nats of the sum, and within five of the errors that are stated."""
@@ -76,3 +93,36 @@ def test_whole_number_tables_take_readings_of_what_they_know():
     given = float(site.noise.log_prob(site.margin(COUNTS[1])).sum())
     assert both.log_evidence - alone.log_evidence == pytest.approx(given, abs=1e-9)
     np.testing.assert_array_equal(both.beliefs.mean((0, 1)), alone.beliefs.mean((0, 1)))
+
+
+SIZES = {"range": hc.Between(12, 31), "about": hc.About(25.0, sd=6.0)}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_number_that_is_counted_is_known(name):
+    """Complete exact counts tell N: the answer is that of the known number, and the evidence has log p(N) more (it was up to 1.1 off)."""
+    known = hc.infer(hc.Problem(CHAIN, 20, hc.Exact(COUNTS)))
+    post = hc.infer(hc.Problem(CHAIN, SIZES[name], hc.Exact(COUNTS)))
+    assert post.engine == known.engine == "TableBP"
+    assert post.log_evidence - known.log_evidence == pytest.approx(float(SIZES[name].log_pmf(20)), abs=1e-9)
+    np.testing.assert_array_equal(post.beliefs.mean((0, 1)), known.beliefs.mean((0, 1)))
+    assert (post.population.mean, post.population.sd) == (20.0, 0.0)
+    assert (post.sample(5, rng=1)[(0, 1)].sum(axis=(1, 2)) == 20).all()
+
+
+@pytest.mark.parametrize("engine", [None, "TiltedEP", "Enumerate", "PathGibbs"])
+def test_the_size_of_one_group_that_totals_tell_is_known(engine):
+    """Two groups, totals counted completely: what the one does not have is the other."""
+    groups = {"a": hc.Group(CHAIN, 2), "b": hc.Group(CHAIN, hc.Between(1, 5))}
+    seen = np.array([[2.0, 2, 0], [1, 2, 1], [1, 1, 2]])
+    post = hc.infer(hc.Problem(groups=groups, observations=hc.Exact(seen)), engine, rng=1)
+    alike = hc.infer(hc.Problem(CHAIN, 4, hc.Exact(seen)), hc.engines.Enumerate())
+    assert post.population.mean == pytest.approx(4)
+    assert post.group("b").population.mean == pytest.approx(2)
+    if engine != "PathGibbs":  # the groups are alike: one population of four
+        assert post.log_evidence == pytest.approx(
+            alike.log_evidence - np.log(5), abs=1e-6 if engine != "TiltedEP" else 0.5
+        )
+    np.testing.assert_allclose(
+        post.edge(0, 1).mean, alike.edge(0, 1).mean, atol=0.3 if engine == "TiltedEP" else 0.1
+    )

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 from benchmarks.exact_tables import judge, problem
-from tests.engines.sums_over_tables import table_moments, varying_rows
+from tests.engines.sums_over_tables import chain_moments, table_moments, varying_rows
 
 import headcount as hc
 from headcount.engines import PathGibbs, TableBP
 from headcount.engines.sampling import _path_gibbs, _worms
-from headcount.engines.sampling._worms import free_entries, never_moved, possible_table
+from headcount.engines.sampling._worms import free_entries, never_moved, possible_table, raked_tilts
 
 QUICK = PathGibbs(sweeps=4000, burn_in=300, draws=10, workers=1)
 
@@ -157,14 +157,56 @@ def test_the_sampler_is_connected_where_flows_are_observed(hidden):
         assert true.edge(0, 1).sd.values.max() > 0.2
 
 
-def test_a_sampler_that_cannot_exchange_groups_says_so():
-    """One individual of a known group and one of another may exchange a cell of which the total is exact; the sampler does not try."""
-    law = [[0.16, 0.15, 0.69], [0.25, 0.05, 0.7], [0.45, 0.13, 0.42]]
-    chain = hc.MarkovChain([0.34, 0.06, 0.6], [law])
-    groups = {"a": hc.Group(chain, 1), "b": hc.Group(chain, hc.Between(1, 6))}
-    seen = hc.Exact(np.array([[np.nan, 1.0, np.nan], [np.nan, 0.0, np.nan]]))
-    post = hc.infer(hc.Problem(groups=groups, observations=seen), "PathGibbs", rng=1, strict=False)
-    assert not post.status.good
+STAY = [[1.0, 0.0], [0.0, 1.0]]
+GROUPS = {
+    "one of three cells is seen": (
+        [[0.16, 0.15, 0.69], [0.25, 0.05, 0.7], [0.45, 0.13, 0.42]],
+        None,
+        [[np.nan, 1.0, np.nan], [np.nan, 0.0, np.nan]],
+        (1, hc.Between(1, 4)),
+    ),
+    "one group stays": ([[0.2, 0.8], [0.8, 0.2]], STAY, [[4.0, 2.0], [2.0, 4.0]], (3, 3)),
+    "no way back": ([[0.5, 0.5], [0.0, 1.0]], [[0.7, 0.3], [0.0, 1.0]], [[3.0, 3], [3, 3], [2, 4]], (3, 3)),
+    "three groups": (
+        [[0.5, 0.5], [0.3, 0.7]],
+        [[0.9, 0.1], [0.1, 0.9]],
+        [[3.0, 2], [2, 3]],
+        (2, 1, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_individuals_of_different_groups_exchange_cells(name):
+    """Totals over groups are exact and so are their sizes: the sampler mixes, and every group's flows are those of the enumeration."""
+    first, second, seen, sizes = GROUPS[name]
+    steps = len(seen) - 1
+    start = np.arange(2.0, 2.0 + len(first)) / np.arange(2.0, 2.0 + len(first)).sum()
+    chains = [
+        hc.MarkovChain(start, [first if k % 2 == 0 or second is None else second] * steps) for k in range(3)
+    ]
+    groups = {k: hc.Group(chain, size) for k, (chain, size) in enumerate(zip(chains, sizes, strict=False))}
+    asked = hc.Problem(groups=groups, observations=hc.Exact(np.array(seen)))
+    true = hc.infer(asked, hc.engines.Enumerate(most=2_000_000))
+    got = hc.infer(asked, PathGibbs(sweeps=4000, burn_in=500, workers=1), rng=1)
+    for k in groups:
+        one, other = true.group(k).edge(0, 1), got.group(k).edge(0, 1)
+        np.testing.assert_allclose(other.mean, one.mean, atol=0.05)
+        np.testing.assert_allclose(other.sd, one.sd, atol=0.05)
+
+
+@pytest.mark.parametrize("length", [4, 6])
+def test_worms_cross_any_number_of_hidden_times(length):
+    """A ring counted exactly at both ends only, with up to four hidden times between: flows of every step are those of the sum."""
+    step = 0.6 * np.eye(4) + 0.4 * np.roll(np.eye(4), 1, axis=1)
+    counts = np.full((length, 4), np.nan)
+    counts[0] = counts[-1] = 2.0
+    asked = hc.Problem(hc.MarkovChain(np.full(4, 0.25), step, length=length), 8, hc.Exact(counts))
+    found = chain_moments([step] * (length - 1), {0: np.full(4, 2), length - 1: np.full(4, 2)})
+    post = hc.infer(asked, PathGibbs(sweeps=20_000, burn_in=500, workers=1), rng=1)
+    judged = judge(post, {(t, t + 1): answer for t, answer in enumerate(found)})
+    assert judged["beyond"] < 1
+    assert judged["wide"] < 0.1
 
 
 def test_a_table_without_a_choice_is_answered_exactly():
@@ -180,3 +222,17 @@ def test_a_table_without_a_choice_is_answered_exactly():
         here = frame[frame["time"] == t]
         np.testing.assert_array_equal(here["lower"], here["mean"])
         np.testing.assert_array_equal(here["upper"], here["mean"])
+
+
+def test_tilts_have_the_margins_where_moves_are_rare():
+    """A worm lasts as many steps as there are cells only if its tilts have both margins: also where one rare move is forced."""
+    rare = np.full((6, 6), 1e-6) + np.eye(6)
+    rows, columns = np.array([50, 60, 70, 40, 30, 20]), np.array([49, 61, 71, 39, 30, 20])
+    a, b = raked_tilts(rare, rows, columns)
+    made = a[:, None] * rare * b
+    np.testing.assert_allclose(made.sum(axis=1), rows, atol=0.02)
+    np.testing.assert_allclose(made.sum(axis=0), columns, atol=0.02)
+    start = possible_table(rare > 0, rows, columns)
+    worms = _worms.TableWorms(rare, np.zeros(6), start, b, np.arange(1, 5, dtype=np.uint64))
+    worms.burn(200)
+    assert worms.worms > len(worms.row) / (4 * len(rows))

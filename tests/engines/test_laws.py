@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reproduction.rivals import NLBP
 from tests.graphs import awkward_models
+from tests.structure.dense import DenseStructure
 
 import headcount as hc
 from headcount.engines import (
@@ -20,7 +21,7 @@ from headcount.engines import (
     select,
 )
 from headcount.observe import Problem
-from headcount.structure import DenseStructure, Known
+from headcount.structure import Known
 
 N = 4
 GRAPHS = sorted(awkward_models())

@@ -390,7 +390,7 @@ def test_draws_spread_over_a_cluster_are_the_same():
     distributed = pytest.importorskip("distributed")
     few = hc.infer(world("small map"), TiltedEP(structure="matrix-free", final_draws=32))
     here = few.more_draws(80)
-    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         there = few.more_draws(80, client=client)
         ran = client.run(lambda: "headcount.structure._matrix_free" in __import__("sys").modules)

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse
 
 from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, infer, plan, select
-from headcount.engines._cost import BYTES, HELD_MATRICES
+from headcount.engines._cost import BYTES
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Poisson, Problem
 from headcount.simulate import birds
@@ -41,7 +41,7 @@ def test_memory_and_time_grow_as_the_theory_says() -> None:
         plan(ring(200, 4), TiltedEP(), rate=RATE).memory,
         plan(ring(100, 8), TiltedEP(), rate=RATE).memory,
     )
-    matrices = BYTES * HELD_MATRICES["TiltedEP"] * (3 * 200**2 - 7 * 100**2)
+    matrices = BYTES * TiltedEP.use.matrices * (3 * 200**2 - 7 * 100**2)
     assert with_grids[0] - with_grids[1] == matrices  # as many counts, so the same grids
     thin, thinner = (plan(ring(c, 4, thin=True), MAP(), rate=RATE) for c in (400, 200))
     assert thin.memory / thinner.memory == pytest.approx(2)

@@ -305,9 +305,9 @@ def test_whole_draws_of_a_network_vary_in_size(law: str) -> None:
 
 def test_a_size_that_is_too_large_to_list_is_not_taken_as_impossible() -> None:
     """Where a likely size has more states than may be listed, that is said; leaving the size out would be a wrong sum."""
-    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
-    groups = {"a": hc.Group(chain, 3), "b": hc.Group(chain, hc.About(5, sd=3))}
-    problem = hc.Problem(groups=groups, observations=hc.Poisson([[6.0, 4.0], [5.0, 5.0]]))
+    first, last = LOOP.variables[0], LOOP.variables[2]
+    seen = [hc.Poisson([6.0, 4.0], on=first), hc.Poisson([5.0, 5.0], on=last)]
+    problem = hc.Problem(LOOP, hc.About(5, sd=3), seen)
     with pytest.raises(hc.ProblemError, match="lists at most"):
         hc.infer(problem, hc.engines.Enumerate(most=3000))
 
@@ -382,3 +382,14 @@ def test_two_sizes_that_few_counts_tell_apart() -> None:
     for name in groups:
         mine, other = found.group(name).population, sampled.group(name).population
         assert abs(mine.mean - other.mean) < 0.5 * other.sd
+
+
+def test_sizes_that_the_counts_cannot_split_are_named() -> None:
+    """Two groups of which nothing is known but a sum: the law of the split has two ends, and the error says what would help."""
+    groups = {"young": hc.Group(CHAIN, hc.Unknown()), "old": hc.Group(CHAIN, hc.Unknown())}
+    seen = hc.Gaussian([200.0], sd=4.0, sums=[[1, 1]], on=0)
+    with pytest.raises(hc.engines.NotConvergedError, match="sizes of the groups 'young', 'old'"):
+        hc.infer(hc.Problem(groups=groups, observations=seen))
+    said = {**groups, "old": hc.Group(CHAIN, hc.About(80, sd=15))}  # what the error asks for
+    found = hc.infer(hc.Problem(groups=said, observations=seen))
+    assert found.group("young").population.mean == pytest.approx(120, abs=10)

@@ -254,3 +254,12 @@ def test_messages_that_alternate_are_damped():
         )
         problem = hc.Problem(chain, int(counts[0].sum()), hc.Exact(counts))
         assert TableBP(exchanges=0).run(problem, rng=rng, progress=False).status.good, seed
+
+
+def test_messages_of_counts_that_cannot_be_are_kept_without_overflow():
+    """Messages of counts with a negligible weight can be any number: what the next run begins with is finite, and nothing warns."""
+    chain = hc.MarkovChain([0.5, 0.5], [[[0.9, 0.1], [0.2, 0.8]]])
+    engine = TableBP(exchanges=0)
+    state = engine.init(hc.Problem(chain, 9, hc.Exact([[4.0, 5.0], [5.0, 4.0]])), np.random.default_rng(0))
+    state.tables[0].message[..., -1] = 1e300
+    assert np.isfinite(engine.finish(state).diagnostics["messages"]).all()

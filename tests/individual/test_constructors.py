@@ -7,7 +7,6 @@ from tests.constructors import Call, misfits, one_broken, outcome
 
 from headcount.individual import (
     DiscreteModel,
-    Enumeration,
     JunctionTree,
     LogLinearTransitions,
     MarkovChain,
@@ -72,7 +71,6 @@ CALLS: dict[str, Call] = {
         },
     ),
     "pairs": (DiscreteModel, {"states": {"a": 2, "b": 2}, "factors": [(("a", "b"), MOVES), (("a",), HALF)]}),
-    "Enumeration": (Enumeration, {"states": {"a": ["x", "y"], "b": 2}, "factors": {("a", "b"): MOVES}}),
     "from_cpts": (
         DiscreteModel.from_cpts,
         {
@@ -85,7 +83,6 @@ CALLS: dict[str, Call] = {
     "from_networkx": (DiscreteModel.from_networkx, {"graph": graph(), "memory_limit": 10**9}),
     "from_bif": (DiscreteModel.from_bif, {"path": "none.bif", "rounding": 1e-6, "memory_limit": 10**9}),
     "from_model": (DiscreteModel.from_model, {"model": CHAIN, "memory_limit": 10**9}),
-    "enumerated": (Enumeration.from_model, {"model": CHAIN}),
     "JunctionTree": (
         JunctionTree,
         {"sizes": {"a": 2, "b": 2, "c": 2}, "cliques": (("a", "b"), ("b", "c")), "edges": ((0, 1, ("b",)),)},

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 
-from headcount.individual import DiscreteModel, Enumeration, MarkovChain, Model, Tree
+from headcount.individual import DiscreteModel, MarkovChain, Model, Tree
 
 MODELS = awkward_models()
 over_the_table = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 
-from headcount.individual import DiscreteModel, Enumeration, MarkovChain, Model, ModelError
+from headcount.individual import DiscreteModel, MarkovChain, Model, ModelError
 
 MODELS = awkward_models()
 over_the_table = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())

@@ -6,8 +6,9 @@ import importlib.resources
 import networkx as nx
 import numpy as np
 import pytest
+from tests.enumeration import Enumeration
 
-from headcount.individual import DiscreteModel, Enumeration, ModelError
+from headcount.individual import DiscreteModel, ModelError
 from headcount.individual._convert import parse_bif
 
 DOG = """

@@ -4,10 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 from tests.structure.test_junction import random_network
 
-from headcount.individual import DiscreteModel, Enumeration, _junction_tree, _possible
+from headcount.individual import DiscreteModel, _junction_tree, _possible
 from headcount.individual._junction_tree import build_junction_tree
 from headcount.individual._possible import grouped
 

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 
-from headcount.individual import Enumeration, MarkovChain, ModelError, RootedTree, Tree, node_beliefs, tilted
+from headcount.individual import MarkovChain, ModelError, RootedTree, Tree, node_beliefs, tilted
 from headcount.individual import _rooted_tree as passes
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 
-from headcount.individual import DiscreteModel, Enumeration, Model
+from headcount.individual import DiscreteModel, Model
 from headcount.individual._model import draw
 
 MODELS = awkward_models()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from headcount.individual import DiscreteModel, Enumeration, MarkovChain, ModelError, Tree
+from headcount.individual import DiscreteModel, MarkovChain, ModelError, Tree
 
 HALF = [0.5, 0.5]
 GOOD = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -133,11 +133,6 @@ def test_many_problems_are_counted_not_all_printed() -> None:
     with pytest.raises(ModelError, match="and 30 more") as error:
         MarkovChain(np.full(50, 0.02), np.full((50, 50), 0.03), length=2)
     assert len(error.value.problems) == 50
-
-
-def test_an_enumeration_too_large_is_refused() -> None:
-    """The oracle says how many configurations there are and what to use instead."""
-    assert "1,073,741,824 configurations" in refusal(Enumeration, dict.fromkeys(range(30), 2))[0]
 
 
 def test_cells_that_change_have_no_common_names() -> None:

@@ -172,7 +172,7 @@ def cluster():
     """Two worker processes and a scheduler on this machine."""
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as made:
         yield made
 
@@ -193,7 +193,7 @@ def test_a_cluster_with_a_killed_worker(tmp_path, cluster):
 def test_a_run_whose_scheduler_is_lost_goes_on(tmp_path):
     """The scheduler goes while the run is under way: the error says what to do, and a second run does only the rest."""
     distributed = pytest.importorskip("distributed")
-    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     out, done = tmp_path / "r", []
     with distributed.LocalCluster(**settings) as first, distributed.Client(first) as client:
 

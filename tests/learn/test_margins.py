@@ -264,3 +264,12 @@ def test_moves_that_are_not_learned_are_each_tables_own() -> None:
     alone = [f.apply(found.working, p) for f, p in zip(found.families, problems, strict=True)]
     total = sum(hc.infer(p, TiltedEP()).log_evidence for p in alone)
     assert found.evidence == pytest.approx(total, abs=1e-3)
+
+
+def test_a_cell_where_nobody_is_and_nobody_can_be_warns_of_nothing():
+    """A first count of 0 in a cell that the initial law excludes: the fit runs (there was a raw warning of 0/0)."""
+    counts = np.array([[10.0, 0, 5, 5], [8, 2, 5, 5], [7, 3, 4, 6], [6, 4, 5, 5]])
+    chain = hc.MarkovChain([0.5, 0.0, 0.25, 0.25], np.full((4, 4), 0.25), length=4)
+    fit = hc.fit(hc.LogisticChain(np.eye(4)[None], names=["stay"]), hc.Problem(chain, 20, hc.Exact(counts)))
+    assert fit.status.good
+    assert float(fit.weights.sel(feature="stay")) > 2.0

@@ -40,7 +40,7 @@ def test_cluster_survives_the_death_of_a_worker(tmp_path) -> None:
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address=":0",
             local_directory=str(tmp_path),
             silence_logs=50,
         ) as cluster,

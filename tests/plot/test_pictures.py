@@ -37,7 +37,6 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "calibration": lambda: plot.calibration(plot.coverage(RESULT.nodes, RESULT.nodes["mean"])),
     "convergence": lambda: plot.convergence(RESULT.trace, tolerance=0.01),
     "learning_curves": lambda: plot.learning_curves(CYCLE, weights=["wind"], truth={"wind": 1.0}),
-    "precision_sparsity": lambda: plot.precision_sparsity(np.eye(4) + 0.1, blocks={"a": 2, "b": 2}),
 }
 UNITS = {"individuals", "share", "nats", "map units", "iteration", "residual", "weight", "time", "entries"}
 
@@ -248,17 +247,6 @@ def test_runs_become_lines() -> None:
     both = pd.concat([CYCLE.assign(group="w₁"), CYCLE.assign(group="w₂")])
     axes = plot.learning_curves(both).figure.axes[0]
     assert [t.get_text() for t in axes.get_legend().get_texts()] == ["w₁", "w₂"]
-
-
-def test_sparsity_counts_the_entries() -> None:
-    """Kept are the entries whose partial correlation exceeds rounding, and the share is in the title."""
-    matrix = np.diag([2.0, 2.0, 2.0]) + np.diag([0.5, 1e-14], 1) + np.diag([0.5, 1e-14], -1)
-    picture = plot.precision_sparsity(matrix)
-    assert len(picture.numbers) == 5
-    assert picture.numbers.query("row == 0 and column == 1")["partial"].item() == 0.25
-    assert any("5 entries" in text for text in texts(picture))
-    shown = picture.figure.axes[0].images[0].get_array()
-    assert np.ma.count(np.ma.masked_invalid(shown)) == 5
 
 
 # Linear RGB as seen without one kind of cone (Viénot, Brettel and Mollon 1999).

@@ -67,16 +67,6 @@ def test_empty_frames_are_refused() -> None:
         plot.flow_map(RESULT.flows, RESULT.coordinates, time=0, largest=0)
 
 
-def test_a_precision_is_square_and_positive() -> None:
-    """A matrix that cannot be a precision, and blocks that do not fit it, are refused together."""
-    with pytest.raises(ValueError, match="must be square"):
-        plot.precision_sparsity(np.ones((2, 3)))
-    with pytest.raises(
-        ValueError, match=r"1 entries are not; the blocks have 3 entries together, the matrix 2"
-    ):
-        plot.precision_sparsity(np.diag([1.0, -1.0]), blocks={"a": 3})
-
-
 def test_unknown_kinds_of_file_are_refused(tmp_path: object) -> None:
     """The ending of a path must name a kind of picture that matplotlib writes; nothing is left behind."""
     from pathlib import Path

@@ -7,7 +7,8 @@ import pytest
 from tests.engines.cases import MODELS, problem
 
 import headcount as hc
-from headcount.engines import Enumerate, TiltedEP
+from headcount.engines import TiltedEP
+from headcount.engines.exact._enumerate import enumerated
 from headcount.posterior import _draws
 from headcount.posterior._draws import round_tables
 from headcount.tables import Domain
@@ -59,7 +60,7 @@ def margin(drawn, scope):
 def test_few_individuals_have_the_exact_law(graph, noise):
     """At N = 5, means and variances of all clique entries are those of enumeration within Monte-Carlo error (z below 4.5)."""
     asked = problem(graph, noise, 5)
-    exact = hc.infer(asked, Enumerate()).beliefs
+    exact = enumerated(asked)
     size = 300
     drawn = tables(hc.infer(asked, TiltedEP(), strict=False), size)
     check(asked, drawn)

@@ -236,3 +236,17 @@ def test_groups_and_sizes_are_in_files(tmp_path):
         assert set(stored.group("up").routes(5, rng=0)["cell"]) <= {"a", "b"}
     report.write(load_result(tmp_path / "out"), tmp_path / "page.html")
     assert "Group up" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_what_only_a_posterior_in_memory_has_is_named() -> None:
+    """The list of what a file cannot answer has every public question of a `Posterior` that a `StoredPosterior` lacks."""
+    from headcount.posterior import Posterior, StoredPosterior
+    from headcount.posterior._stored import NOT_IN_FILES
+
+    # Members that other parts of the library ask, not users.
+    internal = {"affordable", "at_found_sizes", "last_of", "quantiles_of", "reliable_where"}
+    internal |= {"save_draws", "summary_of"}
+    asked = (
+        {name for name in dir(Posterior) if not name.startswith("_")} - set(dir(StoredPosterior)) - internal
+    )
+    assert asked | {"problem", "outcome", "settings", "beliefs"} == NOT_IN_FILES

@@ -93,7 +93,7 @@ def test_a_cluster_computes_the_same(tmp_path: Path) -> None:
     tasks = plan(tmp_path / "log")
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0"
         ) as cluster,
         run._backend(0, cluster.scheduler_address),
     ):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.graphs import awkward_models
 from tests.structure.cases import CASES, N, Where, sites_and_values, structures
-
-from headcount.structure import DenseStructure
+from tests.structure.dense import DenseStructure
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)

@@ -7,8 +7,9 @@ import pytest
 from scipy.sparse import csr_array
 from tests.graphs import awkward_models
 from tests.structure.cases import CASES, N, Where, structures
+from tests.structure.dense import DenseStructure
 
-from headcount.structure import Contradiction, DenseStructure, Known
+from headcount.structure import Contradiction, Known
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)

@@ -6,11 +6,12 @@ import importlib.resources
 
 import numpy as np
 import pytest
+from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 from tests.structure.cases import N, Where, layout, sites_and_values
 from tests.structure.clique_covariances import CliqueCovariances
 
-from headcount.individual import DiscreteModel, Enumeration, ModelError
+from headcount.individual import DiscreteModel, ModelError
 from headcount.structure import (
     JunctionDrawsStructure,
     JunctionStructure,

@@ -11,11 +11,12 @@ import pytest
 from scipy.sparse import csr_array
 from tests.graphs import awkward_models
 from tests.structure.cases import N, Where
+from tests.structure.dense import DenseStructure
 
 import headcount as hc
 import headcount.structure._tree as tree_module
 from headcount.individual import MarkovChain, ModelError
-from headcount.structure import DenseStructure, JunctionStructure, Known, TreeStructure, structure_for
+from headcount.structure import JunctionStructure, Known, TreeStructure, structure_for
 
 
 def nearly_cut(thread: float) -> MarkovChain:

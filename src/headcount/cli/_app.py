@@ -419,11 +419,12 @@ def forecast(
     options: Options,
 ) -> None:
     """Forecast counts and moves after the last time of a finished run, with intervals; options that are not given are those of that run."""
-    from headcount.cli._series import run_forecast
+    from headcount.cli._series import newest, run_forecast
 
+    run = newest(results)
     if output.out in {Path("results"), results}:
-        output = replace(output, out=results / "forecast")
-    run_forecast(results, steps, options, output)
+        output = replace(output, out=run / "forecast")
+    run_forecast(run, steps, options, output)
 
 
 @app.command()

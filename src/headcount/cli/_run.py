@@ -315,8 +315,8 @@ def _fit_remedy(made: Fit) -> str:
         return ""
     return (
         f"the fit ended before its maximum ({made.status.value} after {made.e_steps} E-steps): standard errors may be wrong. Begin where "
-        "it ended (--start FOLDER/weights.csv), hold weights back that run off (--ridge 0.1), say what is known of an unknown number "
-        "(--population 10000±1500), or leave out a feature that tells little"
+        "it ended (--start FOLDER/weights.csv), hold weights back that run off (--ridge 0.1), or leave out a feature that "
+        "tells little"
     )
 
 

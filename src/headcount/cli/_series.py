@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.cli._show import say, show_notes, tell
-from headcount.labels import readable
+from headcount.dates import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,6 +68,30 @@ def past_result(folder: Path) -> Result:
             f"{folder}: this run has no last counts to go on from (no chain, no spread, or an earlier headcount wrote it): infer it again"
         )
     return found
+
+
+def newest(folder: Path) -> Path:
+    """The folder itself where it holds a run; of a folder of weeks, the one from which no other went on.
+
+    Raises
+    ------
+    TableError
+        Where there are several of these, as of sequences.
+    """
+    from headcount.errors import shown
+    from headcount.io import TableError
+
+    runs = (
+        [] if (folder / "posterior.nc").exists() else sorted(p.parent for p in folder.glob("*/summary.json"))
+    )
+    facts = [json.loads((run / "summary.json").read_text(encoding="utf-8")) for run in runs]
+    left = {found.get(SERIES, {}).get("after") for found in facts}
+    last = [run for run in runs if str(run.resolve()) not in left]
+    if len(last) > 1:
+        raise TableError(
+            f"{folder} holds several runs from which none goes on: give one of {shown([p.name for p in last])}"
+        )
+    return last[0] if last else folder
 
 
 def told(options: Options) -> dict[str, Any]:
@@ -275,6 +299,7 @@ def run_after(tables: Sequence[Path], options: Options, output: Output, series: 
             begin = Beginning(None, list(tables), [f"{after} does not exist: this sequence begins here"])
             told_before = options
         else:
+            after = after if key else newest(after)
             told_before = inherited(options, past_result(after))
             rows = count_rows(tables, told_before, key)
             begin = where_to_begin(after, tables, rows, revise=series.revise)
@@ -473,29 +498,35 @@ def run_series(folder: Path, options: Options, output: Output, series: Series) -
     """Infer a folder of tables in the order of their names, each going on from the one before; what is finished is not repeated."""
     from headcount.io import folder_name
 
-    stamp, before, done, alarmed = "", series.after, 0, False
+    stamp, before, done = "", series.after, 0
+    again, alarmed = list[str](), list[str]()
     files = weekly_files(folder)
     for stem, path in files.items():
         target = output.out / folder_name(stem)
         stamp = digest([path], options, f"{stamp} {series.revise}")
-        if is_finished(target, stamp):
+        found = finished_stamp(target)
+        if found == stamp:
             done += 1
         else:
             say((stem, "bold"), f"  ({done} of {len(files)} tables were finished before)" if done else "")
+            again += [] if found is None else [path.name]
             begin = Beginning(None, [path])
             given = options
             if before is not None:
                 given = inherited(options, past_result(before))
                 begin = where_to_begin(before, [path], count_rows([path], given), revise=series.revise)
             learned = options.weights is None
-            alarmed |= infer_from(
-                begin, given, replace(output, out=target), series, stamp=stamp, learned=learned
-            )
+            if infer_from(begin, given, replace(output, out=target), series, stamp=stamp, learned=learned):
+                alarmed.append(stem)
         before = target
-    tell(tables=len(files), finished_before=done)
-    if done == len(files):
-        show_notes([f"all {len(files)} tables were finished before; nothing was repeated"])
-    _end(alarmed)
+    tell(tables=len(files), finished_before=done, inferred_again=again, alarmed=alarmed)
+    said = {
+        f"all {len(files)} tables were finished before; nothing was repeated": done == len(files),
+        f"{' '.join(again[:1])} or the options have changed since it was inferred: begun again from there": again,
+        f"alarms in {', '.join(alarmed)}": alarmed,
+    }
+    show_notes([note for note, holds in said.items() if holds])
+    _end(bool(alarmed))
 
 
 def weekly_files(folder: Path) -> dict[str, Path]:
@@ -513,14 +544,14 @@ def weekly_files(folder: Path) -> dict[str, Path]:
     return made
 
 
-def is_finished(target: Path, stamp: str) -> bool:
-    """Whether a folder has the whole answer to a run."""
+def finished_stamp(target: Path) -> str | None:
+    """The digest of the run whose whole answer a folder has; None where it has none."""
     from headcount.io import TableError, load_result
 
     try:
-        return bool(load_result(target).attributes.get(SERIES, {}).get("digest") == stamp)
+        return str(load_result(target).attributes.get(SERIES, {}).get("digest"))
     except TableError:
-        return False
+        return None
 
 
 def run_forecast(results: Path, steps: int, options: Options, output: Output) -> None:
@@ -537,6 +568,7 @@ def run_forecast(results: Path, steps: int, options: Options, output: Output) ->
     posterior = infer(case.problem, start=past.last) if going is None else going.posterior
     assert past.last is not None
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
+    said |= {"geographic": past.attributes.get("geographic", False)}
     notes = [*case.notes, f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]
     plain = replace(output, report=False)
     _write_and_show(
@@ -547,6 +579,7 @@ def run_forecast(results: Path, steps: int, options: Options, output: Output) ->
         attributes=said,
         shapes=case.shapes,
         names=case.names,
+        coordinates=past.coordinates,
     )
     if output.report:  # the page of the past, whole, with the forecast after its last time
         from headcount.report import write

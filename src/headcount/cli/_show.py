@@ -333,7 +333,7 @@ def show_posterior(result: Result) -> None:
         f"  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
         f"residual {float(a['residual']):.2g} (asked: {float(a['tolerance']):.2g})",
     )
-    counted = f"{_sizes(result)} ({', '.join(a['observations'])})"
+    counted = f"{_sizes(result)} ({', '.join(a['observations']) or 'nothing was seen'})"
     say(f"{counted}, population {result.population_text}{_evidence(a)}")
     check = a.get("fit_check", {})
     fits = check.get("agrees") is not False and not check.get("doubts")
@@ -362,7 +362,7 @@ def _sizes(result: Result) -> str:
 
 
 def _evidence(attributes: Mapping[str, Any]) -> str:
-    found = attributes["log_evidence"]
+    found = None if "forecast" in attributes else attributes["log_evidence"]  # of nothing
     return "" if found is None else f", log evidence {float(found):.6g}"
 
 
@@ -384,7 +384,7 @@ def show_sequences(found: Many, folder: Path) -> None:
 
 def _show_largest(frame: pd.DataFrame, level: float, names: Mapping[str, str]) -> None:
     """Rows with their mean and interval, as a table."""
-    from headcount.labels import readable
+    from headcount.dates import readable
     from headcount.posterior._result import MC_ERROR, SUMMARY
 
     labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]

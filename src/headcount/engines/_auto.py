@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount import memory
-from headcount.engines._cost import is_sparse, memory_of, without_matrices
+from headcount.checks import LARGEST_COUNT
+from headcount.engines._cost import is_sparse, without_matrices
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
+from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
-from headcount.engines.exact import Enumerate
-from headcount.engines.exact._count_states import count_states_fit
-from headcount.engines.exact._few_individuals import QUICK, few_individuals_fit
+from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
+from headcount.engines.exact._enumerate import Window, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.population import Exactly
 from headcount.posterior import Outcome
 from headcount.posterior._one_cell import has_one_cell
 
 if TYPE_CHECKING:
     from headcount.engines._engine import Start
-    from headcount.observe import Problem
+    from headcount.observe import Problem, Site
 
 LARGEST_DENSE = 4096
 """States of a variable above which no covariance is formed by default: one sweep over an edge then takes 30 · 4096³ operations, minutes."""
 WITHOUT_MATRICES = (
     "tilted EP without matrices, whose standard deviations and evidence carry a stated Monte-Carlo error"
 )
-SHORTEST_LIST = 200_000
-"""Table entries up to which all populations are simply listed: milliseconds."""
 FEW = 5
 """Individuals up to which an exact recursion is preferred, and sampling where it is too large: TiltedEP was off by more than .05 N in 14 of
 4 280 random problems, all of them with N ≤ 5; on maps of 5 to 60 cells in 1 % of those with N ≤ 5, by .08 N at most."""
@@ -82,27 +82,24 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     """
     if has_one_cell(problem):
         return Choice(TiltedEP(), "one cell: the sum over N is exact")
-    units = problem.flock_units
-    found = _selected(problem.core, sampling=sampling)
-    return found if units == 1 else Choice(found.engine, f"{found.reason}; whole flocks are counted")
+    counted = counted_size(problem)
+    asked = problem.core if counted is None else problem.of_candidates(counted)
+    found = _selected(asked, sampling=sampling)
+    words = problem._flock_words
+    return Choice(found.engine, f"{found.reason}; {words}") if words else found
 
 
 def _selected(problem: Problem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
-        if (
-            not problem.disperses
-            and not problem.traits.correlated
-            and _listed_groups(problem) <= SHORTEST_LIST
-        ):
+        if _has_law(problem, sampling=sampling) and quick(problem, _windows(problem), once=sampling):
             return Choice(
-                Enumerate(),
-                "so few individuals and configurations that every population can be listed: exact",
+                Enumerate(), "so few individuals and cells that an exact sum over their counts is quick"
             )
         too_large = _too_large(problem)
         engine, reason = _gaussian(problem)
         return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
-    exact = _too_large(problem) or _exact(problem)
+    exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
         or (_sampled(problem) if sampling else None)
@@ -114,18 +111,18 @@ def _selected(problem: Problem, *, sampling: bool) -> Choice:
 def _too_large(problem: Problem) -> Choice | None:
     """The default without matrices, or MAP, where a covariance is too wide or does not fit the memory; None elsewhere."""
     widest = max(len(s) for s in problem.model.states.values())
-    need, allowed = memory_of(problem, TiltedEP()), memory.limit()
-    if (widest <= LARGEST_DENSE or without_matrices(problem, TiltedEP())) and need <= allowed:
+    need, allowed = TiltedEP().memory(problem), memory.limit()
+    if (widest <= LARGEST_DENSE or without_matrices(problem)) and need <= allowed:
         return None
     numbers = f"{memory.readable_bytes(need)} of memory and the limit is {memory.readable_bytes(allowed)}"
     free = TiltedEP(structure="matrix-free")
     tree = (
         problem.model.rooted() is not None
     )  # on other graphs passes of draws over tables so large would take hours
-    if tree and memory_of(problem, free) < min(need, allowed + 1):
+    if tree and free.memory(problem) < min(need, allowed + 1):
         return Choice(free, f"covariances would take {numbers}: {WITHOUT_MATRICES}")
     memory.require(
-        memory_of(problem, MAP()), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
+        MAP().memory(problem), "MAP, the smallest engine,", remedy="merge cells or take fewer times"
     )
     why = f"a variable has {widest} states: a covariance of that width does not fit ordinary memory"
     if widest <= LARGEST_DENSE:
@@ -136,19 +133,24 @@ def _too_large(problem: Problem) -> Choice | None:
     )
 
 
-def _exact(problem: Problem) -> Choice | None:
+def _has_law(problem: Problem, *, sampling: bool) -> bool:
+    """Whether exact sums know the law of the counts; of rows that vary they give what is asked once, not what is learned from."""
+    knows = not problem.disperses or (sampling and problem.together.rho is not None)
+    return knows and not problem.traits.correlated
+
+
+def _exact(problem: Problem, *, sampling: bool) -> Choice | None:
     """An exact answer, where one is quick; None elsewhere."""
     if not problem.sites:
         return Choice(ClosedForm(), "nothing is observed: the prior is the answer")
-    if problem.traits.correlated or problem.disperses:
+    if not _has_law(problem, sampling=sampling):
         return None
-    if _listed(problem) <= SHORTEST_LIST:
+    windows = _windows(problem)
+    if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
         return Choice(
             Enumerate(), "so few individuals and configurations that every population can be listed: exact"
         )
-    if problem.population > FEW:
-        return None
-    if count_states_fit(problem) is None or few_individuals_fit(problem, most=QUICK) is None:
+    if problem.population <= FEW and quick(problem, windows, once=sampling):
         return Choice(
             Enumerate(most=SHORTEST_LIST), "so few individuals that an exact recursion over them is quick"
         )
@@ -166,7 +168,7 @@ def _sampled(problem: Problem) -> Choice | None:
     ):
         return None
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
-    if work > SAMPLED_WORK or memory_of(problem, PathGibbs()) > memory.limit():
+    if work > SAMPLED_WORK or PathGibbs().memory(problem) > memory.limit():
         return None
     return Choice(
         PathGibbs(),
@@ -216,34 +218,61 @@ def _gaussian(problem: Problem) -> tuple[Engine, str]:
         reason = "count noise: tilted EP with lattice moments, centred at its own mean"
     if problem.numbers is None and problem.population <= FEW:
         reason += "; too many cells for an exact recursion, and with so few individuals it may be off by .08 N: PathGibbs is the reference"
-    if without_matrices(problem, TiltedEP()):
+    if without_matrices(problem):
         reason += f"; matrices of this size would take minutes: {WITHOUT_MATRICES}"
     return TiltedEP(), reason
 
 
-def _listed_groups(problem: Problem) -> float:
-    """How many table entries an enumeration of groups would list, at most."""
-    numbers, model = problem.numbers, problem.model
-    assert numbers is not None
-    if math.prod(len(s) for s in model.states.values()) > 4096 or any(law.most > 64 for law in numbers.laws):
-        return math.inf
-    joint = np.asarray(model.marginal(model.variables))
-    by_group = [joint] if len(numbers.laws) == 1 else list(joint)
-    total = float(joint.size)
-    for law, part in zip(numbers.laws, by_group, strict=True):
-        paths = max(int(np.count_nonzero(part)), 1)
-        total *= sum(math.comb(n + paths - 1, paths - 1) for n in range(int(law.least), int(law.most) + 1))
-    return total
+IMPLAUSIBLE = 12.0
+"""Nats below its largest value at which a likelihood excludes a count, for a plan: e⁻¹² = 6e-6."""
+COUNTS_TRIED = np.unique(np.floor(1.2 ** np.arange(-1, 80)))
+"""Counts at which a likelihood is looked at: from 0 to 2e6, a fifth apart."""
 
 
-def _listed(problem: Problem) -> int:
-    """How many table entries an enumeration would list, at most; counted without touching the model."""
-    configurations = math.prod(len(s) for s in problem.model.states.values())
-    return (
-        math.comb(problem.population + configurations - 1, configurations - 1) * configurations
-        if configurations <= 64
-        else 10**30
+def _windows(problem: Problem) -> list[Window]:
+    """Numbers of every kind of individuals that its law and the readings of whole tables leave, before anything is run."""
+    if problem.numbers is None:
+        return [Window(Exactly(problem.population), problem.population, problem.population)]
+    most, found = _largest_total(problem), []
+    for law in problem.numbers.laws:
+        high = min(float(law.most), math.inf if law.vague else float(law.window[1]), most)
+        found.append(Window(law, int(law.least), int(min(high, LARGEST_COUNT))))
+    return found
+
+
+def _largest_total(problem: Problem) -> float:
+    """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
+    weight = total = 0.0
+    for site in problem.sites:
+        if len(site.scope) > 1 or not _counts_everybody(problem, site):
+            continue
+        likely, above = _likely_total(site)
+        if math.isfinite(above):
+            weight, total = weight + above**-2, total + likely * above**-2
+    return math.inf if weight == 0.0 else total / weight + weight**-0.5
+
+
+def _counts_everybody(problem: Problem, site: Site) -> bool:
+    """Whether every individual is in some count of a site."""
+    return bool(
+        (site.spread(np.ones(len(site)))[np.ravel(problem.model.marginal(site.scope)) > 0] >= 1.0).all()
     )
+
+
+def _likely_total(site: Site) -> tuple[float, float]:
+    """The most likely total of a site's counts, each by its reading alone, and how far above it is implausible."""
+    top = np.full(len(site), -np.inf)
+    likely, largest = np.zeros(len(site)), np.full(len(site), math.inf)
+    for n in COUNTS_TRIED:
+        with np.errstate(all="ignore"):
+            here = np.nan_to_num(site.noise.log_prob(np.full(len(site), n)), nan=-np.inf)
+        likely = np.where(here > top, n, likely)
+        top = np.maximum(top, here)
+        largest = np.where((here < top - IMPLAUSIBLE) & np.isinf(largest), n, largest)
+        if np.isfinite(largest).all():
+            break
+    # Readings err independently: squares add up.
+    return float(likely.sum()), float(np.sqrt(np.square(largest - likely).sum()))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-r"""Memory and time of each engine, from the sizes of a problem's tables; nothing large is allocated.
+r"""Formulas by which engines predict their memory and time, from the sizes of a problem's tables; nothing large is allocated.
 
 With one table of :math:`L_u \times L_v` entries per edge, :math:`W = \max(L_u, L_v)`, N individuals and V variables:
 
@@ -6,9 +6,7 @@ With one table of :math:`L_u \times L_v` entries per edge, :math:`W = \max(L_u, 
   about :math:`16 (L_u L_v W + 150 W^2)` operations per edge: products, and passes over matrices. On other graphs they hold the columns
   of conditional expectations that pass between cliques, whose widths are followed through the junction tree
   (`structure._clique_passes.passes_cost`), and matrices as wide as the observed counts are many.
-* MAP passes over every possible move a few times per iteration.
-* The path sampler holds N·V states per chain and per kept configuration, weighs L states to draw one, and keeps about fourteen sums per
-  flow.
+* Point estimates pass over every possible move a few times per iteration.
 * Writing holds a number of columns as long as the tables, or the joint draws that go into the file.
 
 The constants come from ``benchmarks/plan.py``, which holds predictions against runs.
@@ -17,29 +15,15 @@ The constants come from ``benchmarks/plan.py``, which holds predictions against 
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headcount import memory
-from headcount.engines._table_bp import (
-    CHEAP_STEPS,
-    MOST_MORE,
-    MOST_REMOVED,
-    REMOVAL_SWEEPS,
-    largest_count,
-    table_work,
-)
-from headcount.engines._tilting import kind_on_device
-from headcount.engines.sampling._path_gibbs import exact_paths, pairs_at_once
-from headcount.engines.tilted._centre import MOST_AT_ONCE
-from headcount.engines.tilted._tilted_ep import MOST_WITH_GRIDS
 from headcount.individual._rooted_tree import LARGEST_PACKED
-from headcount.observe import Poisson
 from headcount.structure import kind_of
 from headcount.structure._clique_passes import DOWN_BYTES, PassesCost, passes_cost
 from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
 
 if TYPE_CHECKING:
-    from headcount.engines._engine import Engine
     from headcount.observe import Problem
 
 BYTES = 8
@@ -61,16 +45,11 @@ ENTRY_COLUMNS, ENTRY_HELD = 5, 12
 """There, arrays of a block of draws over all possible entries, and numbers per entry (laws, margins, sparse sums)."""
 GRID_AGAIN = 5e-5
 """Seconds per count, where grids of likelihoods are made again in every sweep."""
-SWEEPS = {"TiltedEP": 12, "Laplace": 9, "EdgeEP": 20, "ClosedForm": 1}
-"""Sweeps that a Gaussian engine usually needs. EdgeEP makes 3, whose searches for modes take as long as about 20 (measured: L = 16, 36,
-100); ClosedForm solves once."""
-HELD_MATRICES = {"TiltedEP": 15, "Laplace": 8, "EdgeEP": 15, "ClosedForm": 8}
-"""Matrices per edge held at once. Measured: TiltedEP 14 to 18, Laplace 6 to 8.2, at L = 36 … 324; the others as their likes."""
-GRID = {"TiltedEP": 350}
-"""Numbers per observed count in all grids together. Measured: 160 to 400."""
 PRODUCTS, PASSES = 16, 150
 """Operations per edge and sweep: PRODUCTS (L³ + PASSES L²). Fitted at L = 36, 100, 196, 324 to 25 %."""
-CENTRES = {"TiltedEP": 6, "Laplace": 1, "ClosedForm": 1}
+MOST_WITH_GRIDS, MOST_AT_ONCE = 1_000_000, 2**17
+"""Observed counts up to which grids of likelihoods are kept from sweep to sweep (2.8 GB), beyond which they are made again; and counts that
+are projected together: their grids are as wide as the widest of them, about 350 numbers per count."""
 GAUSSIAN_CENTRES, GAUSSIAN_ITERATIONS, COUNTS_PER_ITERATION, OTHER_ITERATIONS = 3, 50, 10, 15
 """On other graphs than trees: laws whose covariances are formed (of TiltedEP, with Gaussian noise alone, fewer), and iterations of MAP with
 Gaussian noise (these, and one per ten counts) and with any other; before TiltedEP half as many. Measured on 7 networks with 6 to 1 770
@@ -90,46 +69,23 @@ LAW_COPIES, MAP_BYTES, COUNT_MATRICES = 3, 12, 8
 """Laws held at once, bytes per possible entry of one joint margin (its values and where entries belong), matrices of counts."""
 SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
-ITERATIONS = {"MAP": 20}
+ITERATIONS = 20
 """Iterations that a point estimate usually needs (measured: 13 to 15 on maps, up to 35 elsewhere)."""
 DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
 """Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 1600 and 3600 sparse."""
 HELD_TABLES, HELD_PER_CELL = 1.3, 30
 """Tables, and numbers per cell, held by a point estimate; one table more where nodes are so narrow that the compiled passes pack them.
 Fitted to seven runs, dense and sparse, to 40 %."""
-STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
-"""Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
-FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
-"""Seconds per flow and sweep of the path sampler: to add it to the sums, and per path redrawn exactly. Measured at L = 120, T = 10."""
-PAIR_REDRAWN, PAIR_WEIGHED, STRETCHES = 6e-4, 5e-8, 65
-"""Seconds per pair of individuals redrawn together: fixed, and per pair of states; and stretches of sweeps between them. Measured at
-L = 30 and 60."""
-SUMS_PER_FLOW, SUMS_PER_CELL = 24, 20
-"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
-SAMPLER_BYTES = 20_000_000
-"""What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
-KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000
-"""The sampler's own limits on kept configurations (bytes) and node tables per chain."""
-RATIO_ENTRIES = 8_000_000
-"""Up to here the samplers tabulate Poisson's likelihood ratios too."""
 STORED_SPARSE, FLOW_TABLES, NOISE_COPIES, ON_DEVICE = 3, 8, 4, 21
 """On a device: numbers per move of a sparse matrix (value, position, origin), tables of one step beside the sums of all flows, arrays of
 noise at once, and matrices per edge with matrices. Set so that peaks on an H200 are not above them (``benchmarks/gpu.py``; the
 stored run planned with 5 tables and 15 matrices, and took 1.06 and 1.34 of that)."""
-TABLE_ARRAYS = 4
-"""Arrays of belief propagation on whole-number tables (weights, messages, laws), with one number per entry and count, and a copy."""
-TABLE_SWEEPS, TABLE_PRODUCT, TABLE_EXCHANGE = 14, 2e-9, 6e-8
-"""Sweeps that it usually needs, seconds per unit of work (`table_work`) in a sweep, and per individual, step and sweep of exchanges.
-Measured on 6 to 36 cells, 300 to 1 200 individuals."""
 OTHER_TABLES = 3
 """Tables that any other engine holds at once; not measured."""
 WRITING_BYTES = 20_000_000
 """What the writer takes whatever the size. Measured: what is left at sizes where tables take little."""
 SPREAD_COLUMNS, POINT_COLUMNS, SPARSE_COLUMNS = 32, 22, 2
 """While results are written, numbers per table entry: with spreads, without, and per move of a sparse table. Fitted to 40 %."""
-COPIES = {"TiltedEP": 2.7}
-OTHER_COPIES = 1.4
-"""Copies of the joint draws that go into the file; tilted EP's are rounded to whole numbers. Measured: 2 to 3.4, and 1 to 1.7."""
 WRITTEN_ONCE, WRITTEN_ROW, LEARNED_ROW, DRAWN_ENTRY = 1.0, 1.2e-5, 3.5e-5, 1.2e-6
 """Seconds to check the fit and write results: whatever the size, per row of flows (intervals, CSV, NetCDF), the same where the initial law
 was learned, and per table entry of a joint draw. Measured on 36 to 196 cells: 1.1e-5 to 4e-5 per row, 0.8e-6 to 1.6e-6 per entry."""
@@ -208,56 +164,65 @@ def is_sparse(problem: Problem) -> bool:
     return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
 
 
-def without_matrices(problem: Problem, engine: Engine) -> bool:
-    """Whether an engine will solve this problem by the matrix-free structure."""
+def without_matrices(problem: Problem, structure: str = "auto") -> bool:
+    """Whether a Gaussian engine will solve this problem by the matrix-free structure."""
     counts = sum(map(len, problem.sites))
-    return (
-        kind_of(problem.model.rooted(), getattr(engine, "structure", "tree"), counts=counts) == "matrix-free"
-    )
+    return kind_of(problem.model.rooted(), structure, counts=counts) == "matrix-free"
 
 
-def device_memory_of(problem: Problem, engine: Engine) -> int:
-    """Bytes of a device's memory that an engine takes at the peak of inference, about; zero of one that takes none."""
-    run, tree = _as_any(engine), problem.model.rooted()
-    if getattr(run, "device", "cpu") == "cpu" or tree is None:
-        return 0
-    size = sizes(problem)
-    steps = {id(m): m for m in tree.transitions[1:]}.values()
-    moves = [int(m.size) for m in steps]
-    largest = max(moves, default=0)
-    held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
-    if run.name not in SWEEPS:
-        return int(BYTES * (held + largest + HELD_PER_CELL * size.cells))  # transposed products copy a matrix
-    held += GRID.get(run.name, 0) * size.seen
-    if kind_on_device(problem, run.structure) == "tree":
-        return BYTES * (held + ON_DEVICE * size.squares)
-    noise = NOISE_COPIES * WIDEST * largest
-    noise = noise if size.sparse else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
-    drawn = COLUMNS * size.cells * block_width(size.cells)
-    return int(BYTES * (held + size.tables + FLOW_TABLES * largest + noise + drawn))
+class GaussianUse(NamedTuple):
+    """What a Gaussian engine takes.
+
+    Attributes
+    ----------
+    sweeps
+        Sweeps that it usually needs.
+    matrices
+        Matrices per edge that it holds at once.
+    grid
+        Numbers per observed count in all grids together.
+    laws
+        Laws whose covariances it forms on graphs that are no tree.
+    """
+
+    sweeps: int
+    matrices: int
+    grid: int = 0
+    laws: int = 1
 
 
-def memory_of(problem: Problem, engine: Engine) -> int:
-    """Bytes an engine takes at the peak of inference, about; of the computer's own memory, where it runs on a device."""
-    run, size = _as_any(engine), sizes(problem)
-    grids = GRID.get(run.name, 0) * (size.seen if size.seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
+class Solving(NamedTuple):
+    """How a Gaussian engine is set: see `GaussianEngine`."""
+
+    structure: str
+    draws: int | None
+    final_draws: int | None
+
+
+def gaussian_memory(problem: Problem, use: GaussianUse, how: Solving, *, on_device: bool) -> int:
+    """Bytes of a Gaussian engine at the peak of inference, about; of the computer's own memory, where it runs on a device."""
+    size, tree = sizes(problem), problem.model.rooted()
+    grids = use.grid * (size.seen if size.seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
     counts = COUNT_HELD * size.seen + grids
-    if getattr(run, "device", "cpu") != "cpu":
+    if on_device:
         return BYTES * (counts + HELD_PER_CELL * size.cells)
-    if without_matrices(problem, engine) and problem.model.rooted() is None:
+    if not without_matrices(problem, how.structure):
+        return int(_held_on_cliques(problem, use, size) if tree is None else matrices_memory(size, use))
+    if tree is None:
         entries = ENTRY_COLUMNS * block_width(size.tables) + ENTRY_HELD
         return int(BYTES * (entries * size.tables + (COUNT_HELD + USUAL_FINAL * COLUMNS) * size.seen))
-    if without_matrices(problem, engine):
-        width = min(block_width(size.cells), max(run.draws or 0, run.final_draws or USUAL_FINAL))
-        return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
-    if run.name in CENTRES and problem.model.rooted() is None:
-        return int(_held_on_cliques(problem, run, size))
-    return int(_held_with_matrices(problem, run, size))
+    width = min(block_width(size.cells), max(how.draws or 0, how.final_draws or USUAL_FINAL))
+    return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
 
 
-def _held_on_cliques(problem: Problem, run: Any, size: Sizes) -> float:
+def matrices_memory(size: Sizes, use: GaussianUse) -> float:
+    """Bytes of the matrices of all edges, and of grids."""
+    return BYTES * (use.matrices * size.squares + use.grid * size.seen)
+
+
+def _held_on_cliques(problem: Problem, use: GaussianUse, size: Sizes) -> float:
     """Bytes of columns between cliques, laws, joint margins and matrices of counts."""
-    passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + GRID.get(run.name, 0) * size.seen
+    passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + use.grid * size.seen
     if passes is None:
         return BYTES * (LAW_COPIES * size.tables + counts)
     up, down = passes
@@ -265,91 +230,87 @@ def _held_on_cliques(problem: Problem, run: Any, size: Sizes) -> float:
     return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
 
 
-def _held_with_matrices(problem: Problem, run: Any, size: Sizes) -> float:
-    """Bytes of an engine's arrays."""
-    if run.name in SWEEPS:
-        return BYTES * (HELD_MATRICES[run.name] * size.squares + GRID.get(run.name, 0) * size.seen)
-    if run.name in ITERATIONS:
-        widest = max(len(states) for states in problem.model.states.values())
-        packed = widest <= LARGEST_PACKED and not size.sparse
-        return BYTES * ((HELD_TABLES + packed) * size.tables + HELD_PER_CELL * size.cells)
-    if run.name == "TableBP":
-        return BYTES * TABLE_ARRAYS * size.tables * (1 + largest_count(problem))
-    if run.name == "PathGibbs":
-        states = 2 * run.chains * size.people * len(problem.model.variables)
-        kept = min(states * min(run.draws, run.sweeps), KEPT_BYTES)
-        return _sampler_memory(problem, run, size, min(KEPT_DRAWS, run.sweeps)) + states + kept
-    return BYTES * OTHER_TABLES * size.tables
+def gaussian_device_memory(problem: Problem, use: GaussianUse, kind: str) -> int:
+    """Bytes of a device's memory that a Gaussian engine takes at the peak of inference, about."""
+    size, held, largest = _on_device(problem)
+    held += use.grid * size.seen
+    if kind == "tree":
+        return BYTES * (held + ON_DEVICE * size.squares)
+    noise = NOISE_COPIES * WIDEST * largest
+    noise = noise if size.sparse else min(NOISE_COPIES * NOISE_AT_ONCE, noise)
+    drawn = COLUMNS * size.cells * block_width(size.cells)
+    return int(BYTES * (held + size.tables + FLOW_TABLES * largest + noise + drawn))
 
 
-def _sampler_memory(problem: Problem, run: Any, size: Sizes, drawn: int) -> int:
-    """What the sampler holds: likelihood ratios, sums, and so many node tables per chain (4 bytes per count, and one copy)."""
-    rows, tabulated = size.people + 1, size.seen
-    if tabulated * rows > RATIO_ENTRIES:
-        tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
-    sums = SUMS_PER_FLOW * size.tables + SUMS_PER_CELL * size.cells
-    return BYTES * (tabulated * rows + run.chains * (sums + drawn * size.cells)) + SAMPLER_BYTES
+def point_device_memory(problem: Problem) -> int:
+    """The same of a point estimate: transposed products copy a matrix."""
+    size, held, largest = _on_device(problem)
+    return int(BYTES * (held + largest + HELD_PER_CELL * size.cells))
 
 
-def writing_memory(problem: Problem, engine: Engine) -> int:
-    """Bytes that writing the results takes beside what inference holds, about."""
-    tables = sizes(problem).tables
-    drawn = _drawn(tables, engine)
-    columns = POINT_COLUMNS if engine.name in ITERATIONS else SPREAD_COLUMNS
-    columns = SPARSE_COLUMNS if is_sparse(problem) else columns
-    drawn_numbers = COPIES.get(engine.name, OTHER_COPIES) * drawn
-    return WRITING_BYTES + int(BYTES * max(columns * tables, drawn_numbers))
+def _on_device(problem: Problem) -> tuple[Sizes, int, int]:
+    """Sizes, numbers that the distinct transitions take, and entries of the largest."""
+    tree = problem.model.rooted()
+    assert tree is not None
+    steps = {id(m): m for m in tree.transitions[1:]}.values()
+    moves = [int(m.size) for m in steps]
+    held = sum(n * (STORED_SPARSE if hasattr(m, "nnz") else 1) for n, m in zip(moves, steps, strict=True))
+    return sizes(problem), held, max(moves, default=0)
 
 
-def _drawn(tables: int, engine: Engine) -> int:
-    """Table entries of all joint draws that go into the file."""
-    drawn = 0 if engine.name in ITERATIONS else min(FILE_DRAWS * tables, FILE_ENTRIES)
-    return drawn if drawn >= FEWEST_FILE_DRAWS * tables else 0
+def point_memory(problem: Problem, *, on_device: bool) -> int:
+    """Bytes of a point estimate; of the computer's own memory, where it runs on a device."""
+    size = sizes(problem)
+    if on_device:
+        return BYTES * (COUNT_HELD * size.seen + HELD_PER_CELL * size.cells)
+    widest = max(len(states) for states in problem.model.states.values())
+    packed = widest <= LARGEST_PACKED and not size.sparse
+    return int(BYTES * ((HELD_TABLES + packed) * size.tables + HELD_PER_CELL * size.cells))
 
 
-def writing_seconds(problem: Problem, engine: Engine, *, initial_known: bool) -> float:
-    """Seconds to check the fit and write the results with all flows, about."""
-    tables = sizes(problem).tables
-    row = WRITTEN_ROW if initial_known else LEARNED_ROW
-    return WRITTEN_ONCE + row * tables + DRAWN_ENTRY * _drawn(tables, engine)
-
-
-def seconds_of(problem: Problem, engine: Engine, speed: float) -> float:
-    """Seconds of inference at so many floating-point operations per second; NaN for an engine without a formula."""
-    run, size = _as_any(engine), sizes(problem)
-    if without_matrices(problem, engine):
-        return _seconds_without_matrices(run, size, tree=problem.model.rooted() is not None)
-    if problem.model.rooted() is None and run.name in {*CENTRES, "MAP"}:
-        return _seconds_on_cliques(problem, run.name, size, speed)
-    if run.name in SWEEPS:
-        operations = PRODUCTS * (size.cubes + PASSES * size.squares)
-        return float(SWEEPS[run.name] * (operations / speed + SWEEP_OVERHEAD * size.edges))
-    if run.name in ITERATIONS:
-        each = SPARSE_MOVE if size.sparse else DENSE_MOVE
-        return float(ITERATIONS[run.name] * (each * size.tables + ITERATION_OVERHEAD * size.edges))
-    if run.name == "TableBP":
-        steps = run.exchanges * size.people * size.edges
-        steps = max(steps, min(MOST_MORE * steps, CHEAP_STEPS))
-        if run.exchanges and size.people <= MOST_REMOVED:
-            steps += REMOVAL_SWEEPS * size.people**2 * size.edges / 2
-        return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + TABLE_EXCHANGE * steps)
-    if run.name == "PathGibbs":
-        return _path_seconds(problem, run, size)
-    return float("nan")
-
-
-def _seconds_on_cliques(problem: Problem, name: str, size: Sizes, speed: float) -> float:
-    """Belief propagation for the centre, covariances of the observed counts at every law, and at the end those of every variable."""
-    gaussian = problem.traits.all_gaussian
-    once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
-    iterations = GAUSSIAN_ITERATIONS + size.seen // COUNTS_PER_ITERATION if gaussian else OTHER_ITERATIONS
-    if name == "MAP":
+def point_seconds(problem: Problem) -> float:
+    """Seconds of a point estimate."""
+    size = sizes(problem)
+    if problem.model.rooted() is None:
+        iterations, once = _network_iterations(problem, size)
         return float(NETWORK_RUN + iterations * once)
+    each = SPARSE_MOVE if size.sparse else DENSE_MOVE
+    return float(ITERATIONS * (each * size.tables + ITERATION_OVERHEAD * size.edges))
+
+
+def _network_iterations(problem: Problem, size: Sizes) -> tuple[int, float]:
+    """Iterations of a point estimate on a network, and the seconds of one."""
+    once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
+    gaussian = problem.traits.all_gaussian
+    return (GAUSSIAN_ITERATIONS + size.seen // COUNTS_PER_ITERATION if gaussian else OTHER_ITERATIONS), once
+
+
+def gaussian_seconds(problem: Problem, use: GaussianUse, how: Solving, speed: float) -> float:
+    """Seconds of a Gaussian engine at so many floating-point operations per second."""
+    size, tree = sizes(problem), problem.model.rooted()
+    if without_matrices(problem, how.structure):
+        return _seconds_without_matrices(how, size, tree=tree is not None)
+    return (
+        matrices_seconds(size, use, speed)
+        if tree is not None
+        else _seconds_on_cliques(problem, use, size, speed)
+    )
+
+
+def matrices_seconds(size: Sizes, use: GaussianUse, speed: float) -> float:
+    """Seconds of sweeps with matrices over the edges of a tree."""
+    operations = PRODUCTS * (size.cubes + PASSES * size.squares)
+    return float(use.sweeps * (operations / speed + SWEEP_OVERHEAD * size.edges))
+
+
+def _seconds_on_cliques(problem: Problem, use: GaussianUse, size: Sizes, speed: float) -> float:
+    """Belief propagation for the centre, covariances of the observed counts at every law, and at the end those of every variable."""
     passes = passes_of(problem)
     if passes is None:
         return float("nan")
     up, down = passes
-    laws = GAUSSIAN_CENTRES if gaussian and name == "TiltedEP" else CENTRES[name]
+    iterations, once = _network_iterations(problem, size)
+    laws = min(use.laws, GAUSSIAN_CENTRES) if problem.traits.all_gaussian else use.laws
 
     def seconds(cost: PassesCost) -> float:
         dense = DENSE_OPERATIONS * (cost.dense + COUNT_CUBES * size.seen**3) / speed
@@ -362,24 +323,13 @@ def _seconds_on_cliques(problem: Problem, name: str, size: Sizes, speed: float) 
         + (laws + 1) * (seconds(up) + once)
         + seconds(down)
     )
-    return float(found + (0.5 * iterations * once if name == "TiltedEP" else 0.0))
+    return float(found + (0.5 * iterations * once if use.laws > 1 else 0.0))
 
 
-def _path_seconds(problem: Problem, run: Any, size: Sizes) -> float:
-    widths = [len(s) for s in problem.model.states.values()]
-    redrawn = run.exact or exact_paths(size.people)
-    drawn = size.people * len(widths) * (STATE_DRAWN + STATE_WEIGHED * max(widths))
-    drawn += size.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
-    alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
-    pairs = run.pairs or pairs_at_once(size.people, widths, possible=alone)
-    paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * sum(width**2 for width in widths))
-    return float(run.chains * ((run.burn_in + run.sweeps) * drawn + paired) / min(run.workers, run.chains))
-
-
-def _seconds_without_matrices(run: Any, size: Sizes, *, tree: bool) -> float:
+def _seconds_without_matrices(how: Solving, size: Sizes, *, tree: bool) -> float:
     """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
-    drawn = (run.final_draws or USUAL_FINAL) / USUAL_FINAL
-    drawn = (1 - SWEPT) * drawn + SWEPT * (run.draws or USUAL_DRAWS) / USUAL_DRAWS
+    drawn = (how.final_draws or USUAL_FINAL) / USUAL_FINAL
+    drawn = (1 - SWEPT) * drawn + SWEPT * (how.draws or USUAL_DRAWS) / USUAL_DRAWS
     if not tree:
         return float(drawn * (FREE_ENTRY * size.tables + FREE_CLIQUE * size.edges))
     each = FREE_SPARSE_MOVE if size.sparse else FREE_DENSE_MOVE
@@ -387,5 +337,27 @@ def _seconds_without_matrices(run: Any, size: Sizes, *, tree: bool) -> float:
     return float(drawn * (each * size.tables + FREE_COUNT * size.seen) + again)
 
 
-def _as_any(engine: Engine) -> Any:
-    return engine
+def other_memory(problem: Problem) -> int:
+    """Bytes of an engine that says nothing of its own."""
+    return BYTES * OTHER_TABLES * sizes(problem).tables
+
+
+def writing_memory(problem: Problem, *, point: bool, copies: float) -> int:
+    """Bytes that writing the results takes beside what inference holds, about; ``copies`` of the joint draws at once."""
+    tables = sizes(problem).tables
+    columns = POINT_COLUMNS if point else SPREAD_COLUMNS
+    columns = SPARSE_COLUMNS if is_sparse(problem) else columns
+    return WRITING_BYTES + int(BYTES * max(columns * tables, copies * _drawn(tables, point=point)))
+
+
+def _drawn(tables: int, *, point: bool) -> int:
+    """Table entries of all joint draws that go into the file."""
+    drawn = 0 if point else min(FILE_DRAWS * tables, FILE_ENTRIES)
+    return drawn if drawn >= FEWEST_FILE_DRAWS * tables else 0
+
+
+def writing_seconds(problem: Problem, *, point: bool, initial_known: bool) -> float:
+    """Seconds to check the fit and write the results with all flows, about."""
+    tables = sizes(problem).tables
+    row = WRITTEN_ROW if initial_known else LEARNED_ROW
+    return WRITTEN_ONCE + row * tables + DRAWN_ENTRY * _drawn(tables, point=point)

@@ -1,4 +1,4 @@
-"""The verb, and what it will take before it takes it: memory and time, for this machine as it is now."""
+"""`infer` for problems whose model is known: choose an engine, predict memory and time, run it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from headcount import _device, memory
 from headcount._linalg import threads_for
 from headcount.checks import generator
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
-from headcount.engines._cost import (
-    INITIAL_RUNS,
-    device_memory_of,
-    memory_of,
-    seconds_of,
-    writing_memory,
-    writing_seconds,
-)
+from headcount.engines._cost import INITIAL_RUNS, writing_memory, writing_seconds
 from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
@@ -30,6 +23,7 @@ from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.errors import shown
 from headcount.posterior._beliefs import NotConvergedError
 from headcount.posterior._posterior import Posterior
 
@@ -111,11 +105,27 @@ def infer(
     posterior = Posterior(problem, run, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
-            run.name, outcome.status, outcome.residual, outcome.tolerance, outcome.iterations
+            run.name,
+            outcome.status,
+            outcome.residual,
+            outcome.tolerance,
+            outcome.iterations,
+            cause=_sizes_not_told(problem),
         )
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _sizes_not_told(problem: Problem) -> str:
+    """That counts of the sum cannot tell how many there are of each of several groups, in words; nothing elsewhere."""
+    vague = [name for name, (_, law) in problem.kinds.items() if law.vague]
+    if len(vague) < 2:
+        return ""
+    return (
+        f"Nothing is said of the sizes of the groups {shown(vague)}, and counts of their sum hardly tell how many there are of each: the "
+        "answer may have two ends, nearly all of one or of the other. Say something of all but one of these sizes (About, Between)"
+    )
 
 
 def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
@@ -129,13 +139,13 @@ def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
         message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
     memory.require(
-        memory_of(problem.core, run),
+        run.memory(problem.core),
         run.name,
         remedy="merge cells, take fewer times or use MAP (no uncertainty)",
     )
     device = _device.find_device(getattr(run, "device", "cpu"))
     if device is not None:
-        _device.require(device, device_memory_of(problem.core, run), run.name)
+        _device.require(device, run.device_memory(problem.core), run.name)
 
 
 @dataclass(frozen=True)
@@ -194,12 +204,12 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     problem = problem.core
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
-    memory = memory_of(problem, choice.engine)
-    writing = memory + writing_memory(problem, choice.engine)
-    seconds = seconds_of(problem, choice.engine, speed) * (1 if known else INITIAL_RUNS)
-    on_device = device_memory_of(problem, choice.engine)
-    after = writing_seconds(problem, choice.engine, initial_known=known)
-    return Plan(choice.engine.name, choice.reason, memory, writing, seconds, on_device, after)
+    run = choice.engine
+    memory = run.memory(problem)
+    writing = memory + writing_memory(problem, point=run.point, copies=run.draw_copies)
+    seconds = run.seconds(problem, speed) * (1 if known else INITIAL_RUNS)
+    after = writing_seconds(problem, point=run.point, initial_known=known)
+    return Plan(run.name, choice.reason, memory, writing, seconds, run.device_memory(problem), after)
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from headcount._device import DEVICES, find_device
+from headcount.engines._cost import point_device_memory, point_memory, point_seconds
 from headcount.engines._engine import IterativeEngine, number, one_of, whole
 from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
@@ -535,11 +536,25 @@ class MAP(IterativeEngine):
 
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), "device": one_of(*DEVICES)}
     name: ClassVar[str] = "MAP"
+    point: ClassVar[bool] = True
     takes_dispersion: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
     tolerance: float = 1e-8
     max_iterations: int = 5000
     device: Literal["cpu", "cuda"] = "cpu"
+
+    def memory(self, problem: Problem) -> int:
+        """See `Engine`."""
+        return point_memory(problem, on_device=self.device != "cpu")
+
+    def device_memory(self, problem: Problem) -> int:
+        """See `Engine`."""
+        return 0 if self.device == "cpu" or problem.model.rooted() is None else point_device_memory(problem)
+
+    def seconds(self, problem: Problem, speed: float) -> float:
+        """See `Engine`."""
+        del speed
+        return point_seconds(problem)
 
     def init(
         self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
-from headcount.errors import NoPopulationError, shown
+from headcount.engines.tilted._tilted_ep import likely_sizes
+from headcount.errors import shown
 from headcount.observe import ProblemError
-from headcount.observe._cloud import SIZES, Candidates
-from headcount.population import Exactly, Flocks, Overdispersion, ToEstimate, Unknown
-from headcount.posterior._beliefs import Nobody, Outcome, Sizes, Status
-from headcount.posterior._derived import SummedBeliefs, ViewBeliefs
+from headcount.observe._cloud import Candidates
+from headcount.population import Exactly, Overdispersion, as_law
+from headcount.posterior import Outcome, Status
+from headcount.posterior._derived import ViewBeliefs
 from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
 from headcount.posterior._program import MOST_NAMED, contradiction, size_range
 from headcount.structure import Contradiction
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem
-    from headcount.population import SizeLaw
 
     Run = Callable[[Problem, Mapping[str, Any] | None], Outcome]
 
@@ -38,10 +37,6 @@ PHI_TOLERANCE = 1e-3
 """Relative change of phi at which the counts that rho is read at are settled: standard deviations are then right to 0.05 %."""
 MOST_ROUNDS = 50
 """Times that phi may be read again. It contracts by about the share of a variance that the data leave, usually in 3 to 6."""
-CANDIDATE_REACH = 9.0
-"""Standard deviations above the mean of a size up to which there are candidates: beyond lies less than 1e-10 even of skewed laws, whose
-tails of scale var/mean get `CANDIDATE_TAIL` of these scales more."""
-CANDIDATE_TAIL = 6.0
 UNCERTAIN, UNINFORMED = 0.5, 0.95
 """Relative sd of N (of `Unknown`), and share of the prior's sd that is left (of other laws), above which counts are said not to tell N."""
 
@@ -86,7 +81,7 @@ def _answered(
     def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
         return engine.run(asked, rng=rng, progress=progress, start=last)
 
-    if isinstance(problem.dispersion, ToEstimate):
+    if problem.together.estimated:
         raise ValueError(
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
             "Flocks(5)"
@@ -98,9 +93,11 @@ def _answered(
         raise ProblemError(
             "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
         )
-    if engine.adds_up_sizes and asked.numbers is not None and _one_unknown(problem):
-        return _SumOverSizes(problem, run).outcome()
-    if asked.numbers is not None and not engine.takes_numbers:
+    counted = counted_size(problem)
+    if counted is not None:
+        candidates = counted
+        asked = problem.of_candidates(candidates)
+    elif asked.numbers is not None and not engine.takes_numbers:
         candidates = _candidates(engine, problem)
         asked = problem.of_candidates(candidates)
     require_dispersion(engine, asked)
@@ -136,106 +133,22 @@ def _summed(problem: Problem) -> Outcome:
     return Outcome(beliefs, Status.EXACT)
 
 
-ADDED_UP, MOST_SIZES = 24.0, 3000
-"""An exact engine adds up sizes until one is this many nats (4e-11) below the best; and at most this many sizes."""
-
-
-def _one_unknown(problem: Problem) -> bool:
-    """Whether one size is not known, of a member of the cloud, and can be set to any number."""
-    free = (
-        [member for member in problem.cloud.members if member.law.variance > 0]
-        if problem.model.larger()
-        else []
-    )
-    return len(free) == 1
-
-
-@dataclass
-class _SumOverSizes:
-    """Σ_N p(N) p(y | N) over the sizes of one member, each run by itself."""
-
-    problem: Problem
-    run: Run
-    found: dict[int, tuple[float, Outcome]] = field(default_factory=dict)
-    """log p(N, y) and the answer, by size."""
-
-    @cached_property
-    def free(self) -> int:
-        """Which member has the size that is not known."""
-        return next(k for k, member in enumerate(self.problem.cloud.members) if member.law.variance > 0)
-
-    @property
-    def law(self) -> SizeLaw:
-        """Of that size."""
-        return self.problem.cloud.members[self.free].law
-
-    @cached_property
-    def range(self) -> tuple[float, float]:
-        """The sizes that exact counts leave possible."""
-        return size_range(self.problem.core, self.free)
-
-    def at(self, n: int) -> float:
-        """log p(N = n, y); −inf where so many cannot have been counted so."""
-        cloud = self.problem.cloud
-        members = [replace(m, law=Exactly(n)) if k == self.free else m for k, m in enumerate(cloud.members)]
-        known, sizes = replace(cloud, members=tuple(members)), [m.law.most for m in members]
-        candidates = known.candidates(sizes, sizes)
-        if sum(sizes) == 0:
-            value = _log_likelihood_of_nobody(self.problem)
-            outcome = Outcome(Nobody(self.problem.model, value), Status.EXACT)
-        else:
-            try:
-                outcome = self.run(self.problem.of_candidates(candidates), None)
-            except NoPopulationError:
-                return -math.inf
-            value = float(outcome.beliefs.log_evidence or 0.0)
-            value -= candidates.log_sizes if len(members) > 1 else 0.0
-            seen = ViewBeliefs(outcome.beliefs, known.view(), value, outcome.beliefs.diagnostics, candidates)
-            outcome = replace(outcome, beliefs=seen)
-        self.found[n] = value + float(self.law.log_pmf(n)), outcome
-        return self.found[n][0]
-
-    def outwards(self, n: int, step: int, best: float) -> float:
-        """Run sizes from n on, upwards or downwards, until one is negligible; the largest log p(N, y)."""
-        end = self.range[1] if step > 0 else self.range[0]
-        tried = 0
-        while (end - n) * step >= 0:
-            value, tried = self.at(n), tried + 1
-            best = max(best, value)
-            if -math.inf < value < best - ADDED_UP or (value == -math.inf and step < 0 and self.found):
-                break
-            if tried > MOST_SIZES:
-                raise ProblemError(
-                    f"more than {MOST_SIZES} sizes of the population would have to be added up: use TiltedEP, or give a number"
-                )
-            n += step
-        return best
-
-    def outcome(self) -> Outcome:
-        """All of them together."""
-        middle = round(likely_sizes(self.problem.core, np.random.default_rng(0))[1][self.free])
-        middle = int(min(max(middle, self.range[0]), self.range[1]))
-        best = self.outwards(middle - 1, -1, self.outwards(middle, 1, -math.inf))
-        if best == -math.inf:
-            raise ProblemError(
-                "no number of individuals agrees with the data: check the exact counts and zeros"
-            )
-        kept = {n: pair for n, pair in sorted(self.found.items()) if pair[0] > best - ADDED_UP}
-        log_p = np.array([value for value, _ in kept.values()])
-        total = best + math.log(np.exp(log_p - best).sum())
-        weights = np.exp(log_p - total)
-        members, parts = self.problem.cloud.members, [outcome for _, outcome in kept.values()]
-        others = sum(m.weight * m.law.most for k, m in enumerate(members) if k != self.free)
-        sizes = Sizes(members[self.free].weight * np.array(list(kept)) + others, weights / weights.sum())
-        beliefs = SummedBeliefs(
-            [part.beliefs for part in parts],
-            sizes.probabilities,
-            total,
-            parts[0].beliefs.diagnostics,
-            sizes,
-            self.free,
-        )
-        return Outcome(beliefs, Status.EXACT, seconds=sum(part.seconds for part in parts))
+def counted_size(problem: Problem) -> Candidates | None:
+    """A known number of candidates, all there, where exact counts tell the one size that is not known; None elsewhere."""
+    if problem.size_known or problem.start is not None or problem.opens or problem.model.larger() is None:
+        return None
+    cloud, (low, high) = problem.cloud, problem.size_bounds
+    unknown = [k for k, member in enumerate(cloud.members) if not member.law.is_known]
+    if len(unknown) != 1:
+        return None
+    (free,) = unknown
+    own = cloud.members[free]
+    others = sum(member.weight * member.law.most for k, member in enumerate(cloud.members) if k != free)
+    units, rest = divmod(low - others, own.weight)
+    if low != high or rest or units < 1 or not np.isfinite(own.law.log_pmf(units)):
+        return None
+    members = [replace(own, law=Exactly(int(units))) if k == free else m for k, m in enumerate(cloud.members)]
+    return Candidates(replace(cloud, members=tuple(members)), (), cloud)
 
 
 def _is_empty(core: Problem) -> bool:
@@ -246,11 +159,6 @@ def _is_empty(core: Problem) -> bool:
     return all(size_range(core, k)[1] == 0 for k in range(len(core.numbers.laws)))
 
 
-def _log_likelihood_of_nobody(problem: Problem) -> float:
-    model = problem.model
-    return problem.log_likelihood(lambda scope: np.zeros(model.size(scope)))
-
-
 def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> Any:
     """Beliefs about what is seen, from those about the cloud."""
     beliefs = found.beliefs
@@ -258,7 +166,7 @@ def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> An
         return beliefs
     evidence = beliefs.log_evidence
     if candidates is not None and evidence is not None:
-        evidence -= candidates.log_sizes
+        evidence += candidates.log_prior - candidates.log_sizes
     cloud = problem.cloud if candidates is None else candidates.cloud
     made = ViewBeliefs(beliefs, cloud.view(), evidence, beliefs.diagnostics, candidates)
     note = _size_note(problem, made)
@@ -267,11 +175,11 @@ def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> An
 
 def _size_note(problem: Problem, beliefs: ViewBeliefs) -> str:
     """What the counts leave open about N, in words; nothing where they tell it."""
-    law, sizes = problem.population, beliefs.sizes
+    law, sizes = as_law(problem.population), beliefs.sizes
     if problem.size_known or sizes is None or not beliefs.has_spread:
         return ""
     sd = math.sqrt(float(np.square(sizes.values - sizes.mean) @ sizes.probabilities))
-    if isinstance(law, Unknown):
+    if law.vague:
         unbounded = sd > UNCERTAIN * sizes.mean
         return (
             "the counts hardly bound the number of individuals: say more about it (About, Between)"
@@ -302,37 +210,16 @@ def _candidates(engine: Engine, problem: Problem) -> Candidates:
             f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
             "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
         )
-    return cloud.candidates(*likely_sizes(problem.core, np.random.default_rng(0)))
-
-
-def likely_sizes(core: Problem, rng: np.random.Generator) -> tuple[list[int], list[float]]:
-    """How many individuals every group has at most, all but a negligible part of its law, and on average, by tilted EP."""
-    from headcount.engines.tilted._tilted_ep import TiltedEP  # which this module serves, too
-
-    assert core.numbers is not None
-    alone = core.with_dispersion(None) if core.disperses else core
-    about = TiltedEP(max_iterations=200).run(alone, rng=rng, progress=False).beliefs
-    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
-    mean = np.maximum(np.ravel(about.mean(scope)), 0.0)
-    variance = np.maximum(np.ravel(np.asarray(about.variance(scope))), 0.0)
-    if SIZES not in scope:  # a network, with one group
-        mean = mean.sum(keepdims=True)
-        variance = np.maximum(np.asarray(about.covariance(scope, scope)).sum(keepdims=True).ravel(), 0.0)
-    reach = CANDIDATE_REACH * np.sqrt(variance) + CANDIDATE_TAIL * variance / np.maximum(mean, 1.0) + 10.0
-    most = [
-        max(1, int(min(size_range(core, k)[1], math.ceil(m + r))))
-        for k, (m, r) in enumerate(zip(mean, reach, strict=True))
-    ]
-    return most, mean.tolist()
+    sizes = likely_sizes(problem.core, np.random.default_rng(0))
+    return cloud.candidates([size.high for size in sizes], [size.mean for size in sizes])
 
 
 def require_dispersion(engine: Engine, problem: Problem) -> None:
     """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
-    together = problem.dispersion
-    taken = engine.takes_dispersion
-    taken |= engine.draws_rows and isinstance(together, Overdispersion) and together.rho is not None
-    if problem.disperses and not taken and isinstance(together, Flocks):
-        raise ProblemError(_not_whole(problem, together.size))
+    together = problem.together
+    taken = engine.takes_dispersion or (engine.draws_rows and together.rho is not None)
+    if problem.disperses and not taken and together.flock_size != 1.0:
+        raise ProblemError(_not_whole(problem, together.flock_size))
     if problem.disperses and not taken:
         raise independent_only(engine, problem)
 
@@ -358,8 +245,8 @@ def _phi_settled(
 
     Problems without rho are run once, as they are. ``start`` is what a run on a similar problem left.
     """
-    dispersion, tree = problem.dispersion, problem.model.rooted()
-    if not problem.disperses or not isinstance(dispersion, Overdispersion) or dispersion.rho is None:
+    dispersion, tree = problem.together, problem.model.rooted()
+    if not problem.disperses or dispersion.rho is None:
         return run(problem, start)
     assert tree is not None
     size = problem.scale

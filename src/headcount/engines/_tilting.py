@@ -85,7 +85,6 @@ class Tilts:
     def tree(self) -> RootedTree | None:
         """The model as a rooted tree, where it is one, with the dispersion of its steps; rho is read at the prior's counts."""
         problem, tree = self.problem, self.problem.model.rooted()
-        dispersion = problem.dispersion
         if tree is not None and problem.numbers is not None:
             tree = replace(tree, numbers=problem.numbers)
         if self.device is not None:
@@ -94,9 +93,9 @@ class Tilts:
                     "a device solves chains and trees of independent individuals, and this problem is another: leave device out (the CPU)"
                 )
             return tree.on(self.device)
-        if tree is None or dispersion is None or not problem.disperses:
+        if tree is None or not problem.disperses:
             return tree
-        phi = dispersion.phi_of(  # type: ignore[union-attr]  # engines are not asked about one that is to be estimated
+        phi = problem.together.phi_of(
             tree, problem.scale, lambda v: problem.scale * problem.model.marginal((v,))
         )
         return replace(tree, phi=phi)

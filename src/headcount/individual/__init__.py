@@ -1,7 +1,7 @@
 """One individual: discrete models, Markov chains and trees, junction trees and belief propagation."""
 
 from headcount.errors import FaultsError, ModelError
-from headcount.individual._discrete import DiscreteModel, Enumeration
+from headcount.individual._discrete import DiscreteModel
 from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._memory import MemoryChain
@@ -19,7 +19,6 @@ __all__ = [
     "WAITING_STATE",
     "ArrivingChain",
     "DiscreteModel",
-    "Enumeration",
     "FactoredTree",
     "FaultsError",
     "Followed",

@@ -1,4 +1,4 @@
-"""Models from log potentials on any cliques: `DiscreteModel`, by belief propagation, and `Enumeration`, the oracle, by the joint table."""
+"""Models from log potentials on any cliques, by belief propagation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
-from scipy.special import logsumexp
 
 from headcount import memory
 from headcount._types import Index
 from headcount.checks import attempt, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
-from headcount.individual._junction_tree import NO_LAW, CliqueLaw, JunctionTree, Plan, build_junction_tree
+from headcount.individual._junction_tree import CliqueLaw, JunctionTree, Plan, build_junction_tree
 from headcount.individual._model import (
     FILE_ROUNDING,
     ROW_TOLERANCE,
@@ -26,7 +25,6 @@ from headcount.individual._model import (
     Variable,
     checked_model,
     checked_potentials,
-    draw,
     draw_given,
     frozen,
     log_tables,
@@ -37,12 +35,9 @@ from headcount.individual._rooted_tree import RootedTree
 from headcount.labels import label_tuple
 from headcount.tables import dense
 
-_MOST = 10_000_000
-"""Configurations an enumeration may have: a joint table of 80 MB."""
-
 
 class _FactorModel(Model):
-    """States and factors as given; how they are summed is left to its two kinds."""
+    """States and factors as given; how they are summed is left to subclasses."""
 
     def __init__(
         self,
@@ -281,74 +276,6 @@ class DiscreteModel(_FactorModel):
         """
         states, cpts = _convert.read_bif(path)
         return cls.from_cpts(states, cpts, rounding=rounding, memory_limit=memory_limit)
-
-
-@final
-class Enumeration(_FactorModel):
-    """The same law as `DiscreteModel(states, factors)`, by summing over every configuration.
-
-    Slow and obviously right: it is what the tests compare with, and a teacher's tool. Refuses more than ten
-    million configurations.
-    """
-
-    def __init__(
-        self,
-        states: Mapping[Variable, Sequence[Hashable] | int],
-        factors: Mapping[Scope, Any] | Iterable[tuple[Scope, Any]] = (),
-    ) -> None:
-        super().__init__(states, factors)
-        count = self.domain(self.variables).size
-        if count > _MOST:
-            raise ModelError(
-                f"there are {count:,} configurations, an enumeration takes at most {_MOST:,}: use "
-                "DiscreteModel"
-            )
-
-    @classmethod
-    def from_model(cls, model: Model) -> Enumeration:
-        """The enumeration of any other model."""
-        model = checked_model(model)
-        return cls(model.states, model.factors)
-
-    @cached_property
-    def joint(self) -> Array:
-        """P(x), one axis per variable."""
-        return np.exp(self._log_joint - self.log_partition)
-
-    @cached_property
-    def log_partition(self) -> float:
-        """A(theta) = log sum_x exp(sum theta)."""
-        total = float(logsumexp(self._log_joint))
-        if total == -np.inf:
-            raise ModelError(NO_LAW)
-        return total
-
-    def marginal(self, scope: Sequence[Variable]) -> Array:
-        """P(x_A) by summing the joint table."""
-        return np.array(self.domain(self.variables).project(self.joint, self.scope(scope)))
-
-    def tilt(self, potentials: Mapping[Scope, Any]) -> tuple[Enumeration, float]:
-        """P' ∝ p exp(sum g), and log E exp(sum g) from the joint table."""
-        made = checked_potentials(potentials, self._sizes)
-        tilted = Enumeration(self._states, self._with(made))
-        return tilted, tilted.log_partition - self.log_partition
-
-    def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
-        """Draw configurations from the joint table."""
-        flat = draw(self.joint.ravel(), generator(rng).random(sample_size(size, len(self._states))))
-        return np.stack(np.unravel_index(flat, self.joint.shape), axis=1)
-
-    def rooted(self) -> RootedTree | None:
-        """None: the oracle takes no fast path."""
-        return None
-
-    @cached_property
-    def _log_joint(self) -> Array:
-        domain = self.domain(self.variables)
-        total = np.zeros(domain.shape)
-        for scope, theta in self._factors:
-            total += domain.expand(theta, scope)
-        return total
 
 
 def named_states(states: Mapping[Variable, Sequence[Hashable] | int]) -> dict[Variable, tuple[Hashable, ...]]:

@@ -21,6 +21,7 @@ from headcount.tables import Domain, dense
 if TYPE_CHECKING:
     from headcount.individual._junction_tree import JunctionTree, Plan
     from headcount.individual._possible import ListedPlan
+    from headcount.individual._rooted_models import MarkovChain
     from headcount.individual._rooted_tree import RootedTree
 
 
@@ -78,6 +79,15 @@ class Model(ABC):
     @abstractmethod
     def junction_tree(self) -> JunctionTree:
         """Maximal cliques, the tree that joins them, separators with nu(S)."""
+
+    @property
+    def has_hidden_states(self) -> bool:
+        """Whether individuals follow a larger graph than that of their cells."""
+        return type(self).larger is not Model.larger
+
+    def as_chain(self) -> MarkovChain | None:
+        """The model itself where its variables are times in their order; None elsewhere."""
+        return None
 
     def larger(self) -> Larger | None:
         """The rooted tree that the individuals follow; None for a model that is none.

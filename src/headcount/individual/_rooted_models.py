@@ -402,6 +402,10 @@ class MarkovChain(RootedModel):
         self._tree = RootedTree(names, parent, unit_rows(frozen(law)), (None, *matrices))
         self.concentration = None if concentration is None else _concentration(concentration, sizes[:-1])
 
+    def as_chain(self) -> MarkovChain:
+        """See `Model`."""
+        return self
+
     @property
     def times(self) -> tuple[Variable, ...]:
         """The time labels."""

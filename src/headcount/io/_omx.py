@@ -16,8 +16,8 @@ import numpy as np
 from headcount import memory
 from headcount._disk import replacing
 from headcount._types import Array
+from headcount.dates import readable
 from headcount.io._source import MEMORY_PER_ENTRY, TableError, from_foreign
-from headcount.labels import readable
 
 if TYPE_CHECKING:
     import os

@@ -28,11 +28,11 @@ from headcount._disk import (
     replacing,
     write_tree,
 )
+from headcount.dates import readable
 from headcount.errors import shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
 from headcount.io._source import TableError
-from headcount.labels import readable
 from headcount.posterior import Posterior
 from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
 from headcount.posterior._result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
@@ -90,6 +90,7 @@ def write_results(
     learned: LearnedStart | None = None,
     shapes: Mapping[Hashable, Sequence[Array]] | None = None,
     names: Mapping[Hashable, str] | None = None,
+    coordinates: pd.DataFrame | None = None,
     before: pd.DataFrame | None = None,
     omx: bool = False,
     min_flow: float = SMALLEST_FLOW,
@@ -120,6 +121,8 @@ def write_results(
         Rings of the cells' areas, in the units of their places: maps are then drawn as areas.
     names
         What people call the cells: tables, exports and the page then have the names beside the labels.
+    coordinates
+        ``cell, x, y`` of the cells, where the counts do not carry them: of a forecast, those of its past.
     before
         An old matrix ``origin, dest, before`` of a chain of one step: ``changes`` holds it against the flows.
     omx
@@ -157,6 +160,7 @@ def write_results(
         ascent=ascent,
         learned=learned,
         shapes=shapes,
+        coordinates=made.coordinates if coordinates is None else coordinates,
     )
     later |= _change_table(made, before, format, safe=safe_csv) if most is None else {}
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)

@@ -407,10 +407,9 @@ class _TablesAtOnce:
         units: dict[Scope, Array] = {first: rows / first_phi}
         for pair, one in zip(pairs, found, strict=True):
             counts[pair], units[pair] = one.counts, one.units
-        with np.errstate(divide="ignore"):
-            root = np.log(rows / rows.sum() / initial) / first_phi
         ahead = [*(one.ahead for one in found), np.zeros(len(margins.counts[-1]))]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nobody is and nobody can be
+            root = np.log(rows / rows.sum() / initial) / first_phi
             own = [
                 np.where(n > 0, h - a, -np.inf)
                 for n, h, a in zip(margins.counts, [root, *(one.tilts for one in found)], ahead, strict=True)

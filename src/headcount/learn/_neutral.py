@@ -65,8 +65,8 @@ WEIGHT_SD = 2.5
 """Prior sd of a weight whose feature has sd 1 (Gelman et al. 2008): log-odds of 5 either way."""
 FEWEST_DRAWS, MOST_DRAWS, DRAWS_TIMES_WORK = 192, 768, 100_000
 """Draws: 10⁵ over the work of one evidence, within these. Short series leave several modes, which few draws lose: at 3 sites and 6 times
-the mean churn of three repeated integrals of one world varied by .07 with 192 draws and by .02 to .05 with
-768 (5 s), their evidence by 2 nats."""
+the mean churn of three repeated integrals of one world varied by .07 with 192 draws and by .02 to .05 with 768 (5 s), their evidence by
+2 nats."""
 MOVES_PER_POWER = 3
 """Metropolis steps after every power."""
 LAST_MOVES = 30
@@ -75,6 +75,9 @@ EFFECTIVE_SHARE = 0.5
 """Share of the draws that must stay effective from one power to the next."""
 MOST_POWERS = 60
 """Powers, at most: 8 to 20 suffice, measured on 3 sites and 6 to 31 times."""
+BEST_LENGTH, LENGTHS = 2.38, (0.3, 1.2)
+"""Length of a Metropolis step along a difference of two draws, times √(2K), best for Gaussian targets (ter Braak 2006), and the factors
+between which it varies, set by hand: targets here have ridges, where shorter steps are taken more often."""
 LONG_MOVES = 0.1
 """Share of the Metropolis steps that take the whole difference of two draws, which may lead from one mode to another."""
 JITTER = 1e-3
@@ -502,7 +505,8 @@ class Sampler:
         for part, others in (halves, halves[::-1]):
             first, second = self.rng.integers(len(others), size=(2, len(part)))
             whole = self.rng.random(len(part)) < LONG_MOVES
-            length = np.where(whole, 1.0, 2.38 / np.sqrt(2 * width) * self.rng.uniform(0.3, 1.2, len(part)))
+            shorter = BEST_LENGTH / np.sqrt(2 * width) * self.rng.uniform(*LENGTHS, len(part))
+            length = np.where(whole, 1.0, shorter)
             way = cloud.x[others[first]] - cloud.x[others[second]]
             noise = JITTER * cloud.x.std(axis=0) * self.rng.normal(size=way.shape)
             old, new = cloud.taken(part), self._at(cloud.x[part] + length[:, None] * way + noise)

@@ -17,9 +17,10 @@ from scipy.sparse import csr_array, issparse
 
 from headcount._types import Array, Index
 from headcount.checks import brief, numbers
+from headcount.dates import readable
 from headcount.errors import Faults, named, shown
 from headcount.individual import Model
-from headcount.labels import is_dataarray, is_frame, is_series, item, meant, plain, readable
+from headcount.labels import is_dataarray, is_frame, is_series, item, meant, plain
 from headcount.observe._base import Observation, is_labelled
 from headcount.tables import Domain, Scope
 

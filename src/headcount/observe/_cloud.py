@@ -51,7 +51,7 @@ from headcount.individual._rooted_models import MOST_DENSE
 from headcount.observe._base import Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact
-from headcount.population import Exactly, Flocks, Numbers, Others, Overdispersion, SizeLaw
+from headcount.population import Dispersion, Exactly, Numbers, Others, SizeLaw
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Cloud:
     members: tuple[Member, ...]
     states: Mapping[Hashable, tuple[Hashable, ...]]
     sites: tuple[Site, ...]
-    dispersion: Overdispersion | Flocks | None = None
+    dispersion: Dispersion | None = None
     log_offset: float = 0.0
 
     @cached_property
@@ -245,15 +245,14 @@ class Cloud:
         return sum(loss for _, loss in self._lifted)
 
     @cached_property
-    def together(self) -> Overdispersion | Flocks | None:
+    def together(self) -> Dispersion | None:
         """How units move together on the larger graph."""
-        given = self.dispersion
-        if given is None or given.is_none or not isinstance(given, Overdispersion):
-            return given
-        return self._overdispersed(given, sizes_first=self.sizes_first)
+        return self._on_members(self.dispersion, sizes_first=self.sizes_first)
 
-    def _overdispersed(self, given: Overdispersion, *, sizes_first: bool) -> Overdispersion:
-        """The same overdispersion on all members' states, from which tagged individuals and those in hidden states are left out."""
+    def _on_members(self, given: Any, *, sizes_first: bool) -> Any:
+        """The same dispersion on all members' states, from which tagged individuals and those in hidden states are left out."""
+        if given is None or given.is_none or not given.of_steps:
+            return given
         tree, alone = self.members[0].tree, given.alone
         origins, sizes = {}, {}
         for node in range(1, len(tree.parents)):
@@ -319,8 +318,12 @@ class Candidates:
 
     @property
     def sizes_first(self) -> bool:
-        """Whether the members are states of a root of their own: where they scatter together from the first time on."""
-        return self.cloud.dispersion is not None and len(self.cloud.members) > 1
+        """Whether the members are states of a root of their own.
+
+        Where they scatter together from the first time on, and where exact totals of all of them would overlap with their sizes.
+        """
+        overlap = self.cloud.dispersion is not None or any(site.noise.exact for site in self.cloud.lifted)
+        return overlap and len(self.cloud.members) > 1
 
     @cached_property
     def model(self) -> Model:
@@ -336,12 +339,9 @@ class Candidates:
         return (*self.cloud.lifted, *sizes, *(self._factor(k, factor) for k, factor in self.factors))
 
     @property
-    def together(self) -> Overdispersion | Flocks | None:
+    def together(self) -> Dispersion | None:
         """How candidates move together."""
-        given = self.cloud.dispersion
-        if not isinstance(given, Overdispersion):
-            return given
-        return self.cloud._overdispersed(given, sizes_first=self.sizes_first)
+        return self.cloud._on_members(self.cloud.dispersion, sizes_first=self.sizes_first)
 
     @cached_property
     def log_sizes(self) -> float:
@@ -349,6 +349,14 @@ class Candidates:
         sizes = np.array([member.law.mean for member in self.cloud.members])
         n = sizes.sum()
         return float(gammaln(n + 1) - gammaln(sizes + 1).sum() + xlogy(sizes, sizes / n).sum())
+
+    @property
+    def log_prior(self) -> float:
+        """Log probability of the sizes that are taken as known and were not: those that exact counts tell."""
+        if self.factors:
+            return 0.0
+        pairs = zip(self.cloud.members, self.original.members, strict=True)
+        return float(sum(given.law.log_pmf(own.law.most) for own, given in pairs if given.law.variance > 0))
 
     def _sizes(self) -> Site:
         """The sizes, as exact sums over the first variable."""

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, is_sequence, whole_number
 from headcount.errors import Faults, ModelError, ProblemError, known_keywords, shown
-from headcount.individual import HiddenStateChain, MarkovChain, Model, Records, join_records, record_log_prob
+from headcount.individual import MarkovChain, Model, Records, join_records, record_log_prob
 from headcount.observe._base import Array, Observation, is_labelled
 from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
@@ -35,14 +35,14 @@ from headcount.observe._tracks import Tracks
 from headcount.population import (
     Dispersion,
     Exactly,
-    Flocks,
     Group,
     Numbers,
     Overdispersion,
     PoissonSize,
     SizeLaw,
-    ToEstimate,
     TotalSize,
+    as_dispersion,
+    as_law,
     parse_dispersion,
 )
 from headcount.tables import Domain, Scope
@@ -115,7 +115,7 @@ class Problem:
         model = _check_model(model, faults)
         if model.expected_number is not None and groups is None:
             model, population = _opened(model, population, faults)
-        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
+        number = _size(population, faults)
         dispersion = _dispersion(model, number, dispersion, faults)
         vars(self).update(
             model=model,
@@ -195,18 +195,14 @@ class Problem:
     def cloud(self) -> Cloud:
         """The population as members on one larger graph, and what is seen of it there."""
         units = self.flock_units
-        kinds: dict[Hashable, tuple[Model, Any, int]] = (
-            {None: (self.model, self.population, 1)}
-            if self.groups is None
-            else {name: (group.model, group.size, group.weight) for name, group in self.groups.items()}
-        )
+        weights = {name: g.weight for name, g in (self.groups or {}).items()}
         states = dict(self.model.states)
         members: list[Member] = []
         offset = 0.0
-        for name, (model, size, weight) in kinds.items():
+        for name, (model, law) in self.kinds.items():
             larger = in_larger_graph(model, states)
-            law = _law_of_units(model, size, units)
-            member = Member(name, *larger, law, float(weight * units), model=model)
+            of_units = _in_units(model, law, units)
+            member = Member(name, *larger, of_units, float(weights.get(name, 1) * units), model=model)
             if self.start is not None:
                 member = self.start.first(member)
             own = self.records[True].get(name)
@@ -219,15 +215,10 @@ class Problem:
             apart = self.records[False].get(name)
             if apart is not None:
                 offset += float(record_log_prob(member.tree, on_larger(apart, model)).sum())
-        together = self.dispersion if isinstance(self.dispersion, (Flocks, Overdispersion)) else None
-        if units != 1:
-            together = None
-        sites = self.sites
-        tree = members[0].tree
-        states = {
-            v: states[v] for v in tree.variables
-        }  # of a discrete model the tree's order may be another one
-        return Cloud(tuple(members), states, sites, together, offset)
+        together = None if units != 1 or self.together.estimated else self.dispersion
+        # Of a discrete model the tree's order may be another one.
+        states = {v: states[v] for v in members[0].tree.variables}
+        return Cloud(tuple(members), states, self.sites, together, offset)
 
     @cached_property
     def flock_units(self) -> int:
@@ -235,15 +226,23 @@ class Problem:
 
         Flocks are units where everything that is known of them is a multiple of their size.
         """
-        together = self.dispersion
-        if not isinstance(together, Flocks) or together.is_none or together.size != round(together.size):
+        size = round(self.together.flock_size)
+        if size == 1 or size != self.together.flock_size:
             return 1
-        size = int(together.size)
-        kinds = [self.population] if self.groups is None else [g.size for g in self.groups.values()]
         exact = [np.asarray(site.noise.counts) for site in self.sites if site.noise.exact]
-        whole = all(n % size == 0 for n in kinds if isinstance(n, int))
+        whole = all(law.most % size == 0 for _, law in self.kinds.values() if law.is_known)
         whole &= all(bool((counts % size == 0).all()) for counts in exact)
         return size if whole and self.model.larger() is not None else 1
+
+    @property
+    def _flock_words(self) -> str:
+        """How flocks are taken, in words; empty where there are none."""
+        if self.flock_units > 1:
+            return "whole flocks are counted"
+        if self.together.flock_size == 1.0:
+            return ""
+        size = f"{self.together.flock_size:g}"
+        return f"flocks of {size} do not divide N and all exact counts: they are taken as a scatter, phi = {size}"
 
     @property
     def plain(self) -> bool:
@@ -256,7 +255,7 @@ class Problem:
         if self.numbers is not None:
             return self
         if not self._needs_cloud:
-            if not isinstance(self.population, SizeLaw):
+            if self.size_known:
                 return self
             # A network of unknown size: its individuals have no more states than are seen.
             numbers = Numbers.of([self.population])
@@ -276,11 +275,11 @@ class Problem:
         )
 
     @property
-    def kinds(self) -> dict[Hashable, tuple[Model, Any]]:
-        """Model and size of every kind of individuals."""
+    def kinds(self) -> dict[Hashable, tuple[Model, SizeLaw]]:
+        """Model and law of the number of every kind of individuals."""
         if self.groups is None:
-            return {None: (self.model, self.population)}
-        return {name: (group.model, _size_of(group)) for name, group in self.groups.items()}
+            return {None: (self.model, as_law(self.population))}
+        return {name: (group.model, group.law) for name, group in self.groups.items()}
 
     @cached_property
     def _readings(self) -> Readings:
@@ -288,8 +287,8 @@ class Problem:
         assert self.start is not None
         units = self.flock_units
         laws = {
-            name: None if model.expected_number is not None else _law_of_units(model, size, units)
-            for name, (model, size) in self.kinds.items()
+            name: None if model.expected_number is not None else _in_units(model, law, units)
+            for name, (model, law) in self.kinds.items()
         }
         return self.start.joined(laws, self.root_phi if units == 1 else 1.0)
 
@@ -301,7 +300,7 @@ class Problem:
         ProblemError
             Where the problem cannot go on from there.
         """
-        if not isinstance(self.model, MarkovChain):
+        if self.model.as_chain() is None:
             raise ProblemError(
                 f"start: a {type(self.model).__name__} has no last time to go on from: give chains, or infer all tables at once"
             )
@@ -314,14 +313,12 @@ class Problem:
         made = made._twin(start=start)
         phi = made._readings.phi
         if phi > max(1.0, self.root_phi if self.flock_units == 1 else 1.0):
-            if self.opens or self.flock_units != 1 or isinstance(self.dispersion, (Flocks, ToEstimate)):
+            if self.opens or not (self.together.is_none or self.together.of_steps):
                 raise ProblemError(
                     f"start: the last counts of the past scatter {phi:.3g} times as much as counts that a population with "
                     f"{'arrivals' if self.opens else 'this dispersion'} can begin with: infer the whole series at once"
                 )
-            together = (
-                self.dispersion if isinstance(self.dispersion, Overdispersion) else Overdispersion(phi=1.0)
-            )
+            together: Any = self.together if self.together.of_steps else Overdispersion(phi=1.0)
             first = phi if together.rho is None else (phi - 1.0) / max(self.typical_population - 1.0, 1.0)
             made = made._twin(dispersion=replace(together, initial=first))
         return made
@@ -343,13 +340,14 @@ class Problem:
 
         The counts of time number ``first`` belong to the part before, from whose last counts this part begins (see `after`).
         """
-        if not isinstance(self.model, MarkovChain) or self.tracks:
+        chain = self.model.as_chain()
+        if chain is None or self.tracks:
             what = "Followed individuals" if self.tracks else type(self.model).__name__
             raise ProblemError(f"{what} cannot be cut into parts by time: infer everything at once")
-        kept = set(self.model.times[first + (first > 0) : last + 1])
+        kept = set(chain.times[first + (first > 0) : last + 1])
         sites = tuple(
             site
-            for time in self.model.times[first : last + 1]
+            for time in chain.times[first : last + 1]
             if time in kept
             for site in self._by_time.get(time, ())
         )
@@ -357,10 +355,10 @@ class Problem:
         if self.groups is not None:
             groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}
         blank = Problem(
-            None if groups else self.model.between(first, last),
-            None if groups or self.model.expected_number is not None else self.population,
+            None if groups else chain.between(first, last),
+            None if groups or chain.expected_number is not None else self.population,
             groups=groups,
-            dispersion=_within(self.dispersion, kept),
+            dispersion=None if self.dispersion is None else self.dispersion.among(kept),
         )
         return blank._twin(sites=sites, observations=self.observations)
 
@@ -369,15 +367,14 @@ class Problem:
 
         def begun(name: Hashable, model: MarkovChain) -> MarkovChain:
             first = start.mean[start.rows(name)]
-            if isinstance(model, HiddenStateChain):
+            if model.has_hidden_states:
                 return model
             return model.with_moves(np.maximum(first, 0.0) / np.maximum(first, 0.0).sum(), _steps(model))
 
         if self.groups is not None:
             return self.with_groups({n: replace(g, model=begun(n, g.model)) for n, g in self.groups.items()})
-        if isinstance(self.model, HiddenStateChain) or not isinstance(self.model, MarkovChain):
-            return self
-        return self.with_model(begun(None, self.model))
+        chain = self.model.as_chain()
+        return self if chain is None or chain.has_hidden_states else self.with_model(begun(None, chain))
 
     @property
     def _needs_cloud(self) -> bool:
@@ -395,7 +392,7 @@ class Problem:
     @property
     def has_hidden_states(self) -> bool:
         """Whether individuals follow a larger graph than that of their cells."""
-        return type(self.model).larger is not Model.larger
+        return self.model.has_hidden_states
 
     def with_numbers(self, sizes: ArrayLike) -> Problem:
         """A `core` whose groups have known sizes, rounded."""
@@ -441,14 +438,9 @@ class Problem:
         """The individuals of one group, of which nothing was seen by itself."""
         assert self.groups is not None
         group = self.groups[name]
-        size = _size_of(group)
-        weight = int(group.weight)
+        law, weight = group.law, int(group.weight)
         number = (
-            weight * size
-            if isinstance(size, int)
-            else size
-            if weight == 1
-            else TotalSize((size,), 0, (weight,))
+            weight * law.most if law.is_known else law if weight == 1 else TotalSize((law,), 0, (weight,))
         )
         return self._twin(
             model=group.model,
@@ -478,30 +470,34 @@ class Problem:
         """The most individuals that any count may have."""
         if self.numbers is not None:
             return self.numbers.most(self.scale)
-        return float(self.population.most if isinstance(self.population, SizeLaw) else self.population)
+        return float(as_law(self.population).most)
 
     @property
     def disperses(self) -> bool:
         """Whether individuals move together at all."""
-        return self.dispersion is not None and not self.dispersion.is_none
+        return not self.together.is_none
+
+    @property
+    def together(self) -> Dispersion:
+        """How individuals move together: `dispersion`, or alone where none was given."""
+        return as_dispersion(self.dispersion)
 
     @property
     def root_phi(self) -> float:
         """Factor on the covariance of the first counts: 1 for independent individuals."""
-        known = isinstance(self.dispersion, (Flocks, Overdispersion))
-        return self.dispersion.root_phi(self.typical_population) if known else 1.0  # type: ignore[union-attr]
+        return self.together.root_phi(self.typical_population)
 
     @property
     def size_known(self) -> bool:
         """Whether N is known: the population is a number."""
-        return not isinstance(self.population, SizeLaw)
+        return as_law(self.population).is_known
 
     @cached_property
     def size_bounds(self) -> tuple[int, int]:
         """Bounds of N by its law and the counts, all but 1e-10 of the law; N itself where it is known."""
-        law = self.population
-        if not isinstance(law, SizeLaw):
-            return law, law
+        law = as_law(self.population)
+        if law.is_known:
+            return law.least, law.most
         pinned, need = pinned_population(*self._in_larger_graph), needed_population(self.sites)
         if pinned is not None:
             return pinned, pinned
@@ -514,8 +510,7 @@ class Problem:
         if self.numbers is not None:
             return max(1, int(self.population))
         low, high = self.size_bounds
-        law = self.population
-        if isinstance(law, SizeLaw) and law.vague:
+        if as_law(self.population).vague:
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
             high = min(high, max(low, 4 * round(max(seen, default=0.0)) + 100))
         return max(high, 1)
@@ -606,7 +601,7 @@ class Problem:
         """The same counts of individuals that move together in another way."""
         faults = Faults(ProblemError)
         given = _read_dispersion(dispersion, faults)
-        for text in () if given is None else _misfits(given, self.model, self.population):
+        for text in _misfits(given, self.model, self.population):
             faults.add("dispersion", text)
         faults.raise_any()
         return self._twin(dispersion=given)
@@ -624,7 +619,7 @@ class Problem:
                 "the groups say how many individuals there are: make a Problem(groups=...) with other sizes"
             )
         faults = Faults(ProblemError)
-        number = population if isinstance(population, SizeLaw) else _whole(population, faults)
+        number = _size(population, faults)
         faults.raise_any()
         made = self._twin(population=number, noises=self.noises)
         _check_sites(made, faults)
@@ -672,11 +667,6 @@ class Problem:
         return total
 
 
-def _within(dispersion: Any, times: set[Hashable]) -> Any:
-    """The dispersion of some steps."""
-    return dispersion.among(times) if isinstance(dispersion, Overdispersion) else dispersion
-
-
 def _steps(model: MarkovChain) -> Any:
     """The transitions as a chain takes them: one matrix where all steps are alike."""
     steps = model.transitions
@@ -715,7 +705,7 @@ def _check_group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> None
     """Sizes that are no numbers, and groups in which nobody is."""
     total: int | None = 0
     for name, group in groups.items():
-        if isinstance(_size_of(group), SizeLaw):
+        if group.model.expected_number is not None or isinstance(group.size, SizeLaw):
             total = None
             continue
         try:
@@ -737,8 +727,7 @@ def _joint_model(groups: Mapping[Hashable, Group]) -> MarkovChain:
     }
     members = []
     for name, group in groups.items():
-        size = _size_of(group)
-        number = GUESSED_SIZE if isinstance(size, SizeLaw) else int(size)
+        number = group.law.most if group.law.is_known else GUESSED_SIZE
         larger = in_larger_graph(group.model, cells)
         members.append(Member(name, *larger, Exactly(number), float(group.weight), model=group.model))
     made = mixture(Cloud(tuple(members), cells, ()))
@@ -771,10 +760,8 @@ def _check_tracks(problem: Problem) -> None:
     faults = Faults(ProblemError)
     counted = problem.records[True]
     for name, records in counted.items():
-        group = None if problem.groups is None else problem.groups[name]
-        size = problem.population if group is None else _size_of(group)
-        weight = 1 if group is None else group.weight
-        most = size.most if isinstance(size, SizeLaw) else size * weight
+        weight = 1 if problem.groups is None else problem.groups[name].weight
+        most = problem.kinds[name][1].most * weight
         if len(records) * problem.flock_units > most:
             where = "a population" if name is None else f"the group {name!r}"
             faults.add(
@@ -805,7 +792,7 @@ def _check_sites(problem: Problem, faults: Faults) -> None:
     """Note counts that contradict the model, each other or N; where N has a law, every N that it and exact tables allow."""
     population = problem.population
     sites, model = problem._in_larger_graph
-    if not isinstance(population, SizeLaw):
+    if problem.size_known:
         check_together(sites, model, population, faults)
         return
     pinned = pinned_population(sites, model)
@@ -839,30 +826,18 @@ def _opened(model: Model, population: Any, faults: Faults) -> tuple[Model, SizeL
     return model, PoissonSize(model.expected_number)
 
 
-def _law_of_units(model: Model, size: Any, units: int) -> SizeLaw:
-    """The law of the number of units of one kind."""
-    if model.expected_number is not None:
-        return PoissonSize(model.expected_number / units)
-    law = size if isinstance(size, SizeLaw) and size.variance > 0 else Exactly(_number(size))
-    return law if units == 1 else law.in_units(units)
-
-
-def _number(size: Any) -> int:
-    """A known number, or that of a law without variance."""
-    return round(size.mean) if isinstance(size, SizeLaw) else int(size)
+def _in_units(model: Model, law: SizeLaw, units: int) -> SizeLaw:
+    """The law of the number of units of one kind; units arrive one by one."""
+    if units == 1:
+        return law
+    return law.in_units(units) if model.expected_number is None else PoissonSize(law.mean / units)
 
 
 def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
     """How many individuals all groups have."""
-    vary = [group for group in groups.values() if isinstance(_size_of(group), SizeLaw)]
-    laws, weights = tuple(map(_size_of, vary)), tuple(int(group.weight) for group in vary)
-    known = sum(g.weight * int(g.size) for g in groups.values() if not isinstance(_size_of(g), SizeLaw))
-    return TotalSize(laws, known, weights) if laws else known
-
-
-def _size_of(group: Group) -> Any:
-    expected = group.model.expected_number
-    return group.size if expected is None else PoissonSize(expected)
+    vary = [group for group in groups.values() if not group.law.is_known]
+    known = sum(int(g.weight) * g.law.most for g in groups.values() if g.law.is_known)
+    return TotalSize(tuple(g.law for g in vary), known, tuple(int(g.weight) for g in vary)) if vary else known
 
 
 PROBABILITIES = 1e-6
@@ -880,7 +855,7 @@ def _dispersion(model: Model, population: int | SizeLaw, given: Any, faults: Fau
                 f"is {brief(given)}, and the chain's concentration {brief(kappa)} says how moves scatter, too: give one of them",
             )
         return implied
-    for text in () if given is None else _misfits(given, model, population):
+    for text in _misfits(given, model, population):
         faults.add("dispersion", text)
     return given
 
@@ -894,31 +869,21 @@ def _read_dispersion(given: Any, faults: Faults) -> Any:
         return None
 
 
-def _misfits(dispersion: Any, model: Model, population: int | SizeLaw) -> Iterable[str]:
+def _misfits(given: Any, model: Model, population: int | SizeLaw) -> list[str]:
     """What does not fit of a dispersion."""
-    if not isinstance(dispersion, (Flocks, Overdispersion, ToEstimate)):
-        return [
-            f'must be None, Flocks(5), Overdispersion(rho=0.01), Overdispersion(phi=3) or "estimate", got {brief(dispersion)}'
-        ]
-    if isinstance(dispersion, Flocks):
-        largest = population.most if isinstance(population, SizeLaw) else population
-        too_large = dispersion.size > largest
-        return [f"a flock of {dispersion.size:g} is larger than the population, {largest}"] * too_large
-    if (
-        isinstance(dispersion, Overdispersion)
-        and dispersion.initial is not None
-        and model.expected_number is not None
-    ):
-        return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
-    if model.steps_are_directed:
-        tree = model.rooted()
-        return dispersion.faults(tree) if isinstance(dispersion, Overdispersion) and tree is not None else []
-    if isinstance(dispersion, Overdispersion) or dispersion.form in {"phi", "rho"}:
-        return [
-            f"Overdispersion is a property of steps, which a {type(model).__name__} has in no particular direction: give a "
-            "MarkovChain or a Tree, or Flocks(c)"
-        ]
-    return []
+    if given is None or isinstance(given, Dispersion):
+        return as_dispersion(given).misfits(model, as_law(population).most)
+    return [
+        f'must be None, Flocks(5), Overdispersion(rho=0.01), Overdispersion(phi=3) or "estimate", got {brief(given)}'
+    ]
+
+
+def _size(population: Any, faults: Faults) -> int | SizeLaw:
+    """N, or its law where that leaves several numbers."""
+    if isinstance(population, SizeLaw):
+        law = as_law(population)
+        return law.most if law.is_known else population
+    return _whole(population, faults)
 
 
 def _whole(population: Any, faults: Faults) -> int:
@@ -941,9 +906,8 @@ def _bound(
     sound = not faults
     sites: list[Site] = []
     for k, observation in enumerate(observations):
-        sites += bind(observation, model, source=k, chain=isinstance(model, MarkovChain), faults=faults)
-    most = population.most if isinstance(population, SizeLaw) else population
-    check_noise(sites, most if sound else LARGEST_COUNT, faults)
+        sites += bind(observation, model, source=k, chain=model.as_chain() is not None, faults=faults)
+    check_noise(sites, as_law(population).most if sound else LARGEST_COUNT, faults)
     faults.raise_any()  # contradictions among counts that are themselves wrong would only repeat that
     return tuple(sites)
 

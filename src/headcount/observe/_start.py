@@ -27,9 +27,9 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln, xlogy
 
 from headcount._types import Array, Index
+from headcount.dates import readable
 from headcount.errors import ProblemError, shown
-from headcount.individual import WAITING_STATE, HiddenStateChain, Model
-from headcount.labels import readable
+from headcount.individual import WAITING_STATE, Model
 from headcount.observe._base import Observation
 from headcount.observe._binding import Site
 from headcount.observe._noises import Exact, Gaussian
@@ -104,7 +104,7 @@ class Start:
         """The counts of one group."""
         return np.flatnonzero(np.array(self.groups) == group_text(group))
 
-    def check(self, kinds: Mapping[Hashable, tuple[Model, Any]]) -> None:
+    def check(self, kinds: Mapping[Hashable, tuple[Model, SizeLaw]]) -> None:
         """Refuse a problem that this cannot be the beginning of.
 
         Raises
@@ -117,10 +117,10 @@ class Start:
             raise ProblemError(
                 f"start: the past has the groups {shown(list(self.sizes))}, the problem {shown(names)}"
             )
-        for name, (model, size) in kinds.items():
-            self._check_kind(group_text(name), model, size)
+        for name, (model, law) in kinds.items():
+            self._check_kind(group_text(name), model, law)
 
-    def _check_kind(self, name: str, model: Model, size: Any) -> None:
+    def _check_kind(self, name: str, model: Model, law: SizeLaw) -> None:
         first = model.variables[0]
         if readable(first) != self.time:
             raise ProblemError(
@@ -135,19 +135,15 @@ class Start:
                 "with pairs of cells)"
             )
         known = self.sizes[name]
-        if (
-            known is not None
-            and not math.isnan(known)
-            and isinstance(size, int)
-            and size != round(known * self.unit)
-        ):
+        number = known is not None and not math.isnan(known)
+        if known is not None and number and law.is_known and law.most != round(known * self.unit):
             raise ProblemError(
-                f"start: the past has N = {known * self.unit:g}, the problem {size}: give the same"
+                f"start: the past has N = {known * self.unit:g}, the problem {law.text}: give the same"
             )
-        if (known is None) == isinstance(size, int) and model.expected_number is None:
+        if (known is None) == law.is_known and model.expected_number is None:
             told = "is not known" if known is None else f"is {known * self.unit:g}"
             raise ProblemError(
-                f"start: N {told} in the past, and the problem has {size!r}: give what the past had"
+                f"start: N {told} in the past, and the problem has {law.text}: give what the past had"
             )
 
     def first(self, member: Member) -> Member:
@@ -184,6 +180,8 @@ class Start:
         mean, covariance = self.mean, 0.5 * (self.covariance + self.covariance.T)
         there = mean > NOBODY
         exact = there & (np.diagonal(covariance) <= KNOWN * np.maximum(mean, 1.0))
+        if exact[there].all():  # then empty states are known too, and the first table is counted completely
+            exact[:] = True
         free = np.flatnonzero(there & ~exact)
         scale = np.sqrt(mean[free])
         scatter = covariance[np.ix_(free, free)] / np.outer(scale, scale)
@@ -259,7 +257,12 @@ class Start:
         if len(exact):
             noise = Exact(self.mean[exact].round(), on=(first,))
             names = [f"time {self.time}, {self.states[k]} (from the past)" for k in exact]
-            made.append(Site((first,), size, None, csr_array(onto[exact]), noise, names, FROM_PAST))
+            weights = csr_array(onto[exact])
+            single = bool(
+                (np.diff(weights.indptr) == 1).all()
+            )  # every count is one entry: engines must see that
+            index, sums = (weights.indices, None) if single else (None, weights)
+            made.append(Site((first,), size, index, sums, noise, names, FROM_PAST))
         return tuple(made)
 
     def _onto(self, cloud: Cloud, first: Hashable) -> csr_array:
@@ -351,10 +354,10 @@ def group_text(name: Hashable) -> str:
 
 def visible(model: Model, time: Hashable) -> list[str]:
     """Names of the states at one time that are cells, on the graph that a model's individuals follow."""
-    if not isinstance(model, HiddenStateChain):
+    if not model.has_hidden_states:
         return [readable(state) for state in model.states[time]]
-    codes = model.codes[model.full.rooted().index[time]]
-    labels = model.full.states[time]
+    chain: Any = model
+    codes, labels = chain.codes[chain.full.rooted().index[time]], chain.full.states[time]
     return [_state_text(labels[k]) for k in np.flatnonzero(codes >= 0)]
 
 

@@ -100,7 +100,8 @@ class Tracks:
         ProblemError
             Labels the chain does not have, two certain cells at one time, probabilities or sds that cannot be.
         """
-        if not isinstance(model, MarkovChain):
+        chain = model.as_chain()
+        if chain is None:
             raise ProblemError(
                 f"Tracks need times, which a {type(model).__name__} has not: give a MarkovChain, or leave the tracks out"
             )
@@ -111,7 +112,7 @@ class Tracks:
         seen: dict[int, tuple[Index, csr_array]] = {}
         for node in np.unique(times):
             rows = np.flatnonzero(times == node)
-            found = self._at(model, int(node), records[1][rows], self.table.iloc[rows], faults)
+            found = self._at(chain, int(node), records[1][rows], self.table.iloc[rows], faults)
             if found is not None:
                 seen[int(node)] = found
         faults.raise_any()

@@ -8,7 +8,6 @@ from headcount.plot._charts import (
     learning_curves,
     observed_against_inferred,
     pit_histogram,
-    precision_sparsity,
     residuals_over_time,
 )
 from headcount.plot._maps import animate, count_map, flow_map, net_flux_map, residual_map
@@ -27,7 +26,6 @@ __all__ = [
     "net_flux_map",
     "observed_against_inferred",
     "pit_histogram",
-    "precision_sparsity",
     "residual_map",
     "residuals_over_time",
 ]

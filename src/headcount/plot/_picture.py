@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._disk import replacing
-from headcount.labels import meant, readable
+from headcount.dates import readable
+from headcount.labels import meant
 from headcount.plot._words import trust
 from headcount.posterior import Posterior
 from headcount.posterior._interval import tails

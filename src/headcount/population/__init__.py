@@ -12,8 +12,10 @@ from headcount.population._dispersion import (
     Dispersion,
     DispersionEstimate,
     Flocks,
+    Independent,
     Overdispersion,
     ToEstimate,
+    as_dispersion,
     parse_dispersion,
     unit_tables,
 )
@@ -31,6 +33,7 @@ from headcount.population._size import (
     SizeLaw,
     TotalSize,
     Unknown,
+    as_law,
     parse_population,
 )
 from headcount.population._tables import CountTables, RealTables
@@ -47,6 +50,7 @@ __all__ = [
     "Exactly",
     "Flocks",
     "Group",
+    "Independent",
     "LaplacianFactor",
     "MinimalCoordinates",
     "NegativeBinomialSize",
@@ -60,6 +64,8 @@ __all__ = [
     "ToEstimate",
     "TotalSize",
     "Unknown",
+    "as_dispersion",
+    "as_law",
     "compositions",
     "deviance",
     "laplacian",

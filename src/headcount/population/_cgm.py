@@ -34,11 +34,11 @@ from headcount._device import row_of_entries
 from headcount._types import Array, Counts, Mask, Scope
 from headcount.checks import brief, finite_number, generator, instance, whole_number
 from headcount.errors import raise_all
-from headcount.individual import MarkovChain, Model, ModelError, Tree
+from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
 from headcount.numerics import log_factorial, poisson_log_pmf
-from headcount.population._dispersion import Flocks, Overdispersion
-from headcount.population._size import SizeLaw
+from headcount.population._dispersion import Dispersion
+from headcount.population._size import SizeLaw, as_law
 from headcount.population._tables import CountTables, Table
 from headcount.tables import Domain, dense
 
@@ -62,6 +62,11 @@ class PopulationLaw:
     takes_laws: ClassVar[bool] = False
     """Whether N may have a law."""
 
+    @property
+    def size_known(self) -> bool:
+        """Whether N is a number."""
+        return isinstance(self.population, int)
+
     @cached_property
     def _means(self) -> dict[Scope, Table]:
         return table_means(self.model, self.population)
@@ -74,8 +79,7 @@ class PopulationLaw:
 
     def mean(self, scope: Sequence[Hashable]) -> Array:
         """E n_A = E[N] μ_A, one axis per variable; any scope A."""
-        expected = self.population.mean if isinstance(self.population, SizeLaw) else self.population
-        return expected * self.model.marginal(scope)
+        return as_law(self.population).mean * self.model.marginal(scope)
 
     def covariance(
         self,
@@ -85,10 +89,10 @@ class PopulationLaw:
         memory_limit: int | None = None,
     ) -> Array:
         """cov(n_A, n_B) = E[N] (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ) + Var[N] μ_A μ_Bᵀ, exact for every N; entries in C order of the tables."""
-        law = self.population
-        if not isinstance(law, SizeLaw):
-            return covariance(self.model, law, a, b, memory_limit=memory_limit)
+        law = as_law(self.population)
         given = covariance(self.model, law.mean, a, b, memory_limit=memory_limit)
+        if law.is_known:
+            return given
         mu = [self.model.marginal(scope).reshape(-1) for scope in (a, a if b is None else b)]
         return given + law.variance * np.outer(*mu)
 
@@ -133,7 +137,7 @@ class CGM(PopulationLaw):
         """
         if not isinstance(form, str) or form not in ("marginals", "potentials"):
             raise ModelError(f"form is {brief(form)}; choose 'marginals' or 'potentials'")
-        if isinstance(self.population, SizeLaw):
+        if not self.size_known:
             instance(tables, CountTables, "tables", expected="CountTables")
             of_size = float(self.population.log_pmf(tables.population))
             return of_size + self.at(tables.population).log_pmf(tables, form=form)
@@ -171,7 +175,7 @@ class CGM(PopulationLaw):
         ModelError
             If there may be more than `limit`, with both numbers.
         """
-        if isinstance(self.population, SizeLaw):
+        if not self.size_known:
             raise ModelError(
                 "tables of every number of individuals cannot be listed: list law.at(N).support()"
             )
@@ -204,7 +208,7 @@ class CGM(PopulationLaw):
 
     def sample(self, *, rng: np.random.Generator | int) -> CountTables:
         """Draw one set of tables by multinomials down the junction tree; the cost does not depend on N."""
-        if isinstance(self.population, SizeLaw):
+        if not self.size_known:
             source = generator(rng)
             number = 0
             while number < 1:  # tables have at least one individual
@@ -396,7 +400,7 @@ def sample_tables(
 
 
 def sample_together(
-    model: Model, dispersion: Flocks | Overdispersion, population: int, *, rng: np.random.Generator
+    model: Model, dispersion: Dispersion, population: int, *, rng: np.random.Generator
 ) -> dict[Scope, Any]:
     """One draw of every clique's table, of individuals that move together.
 
@@ -408,19 +412,15 @@ def sample_together(
     ModelError
         For sizes and phi that are no whole numbers, and for overdispersion on a model without steps.
     """
-    if isinstance(dispersion, Flocks):
-        size = _whole_size(dispersion.size, "the size of a flock")
+    if not dispersion.of_steps:
+        size = _whole_size(dispersion.flock_size, "the size of a flock")
         means = table_means(model, 1.0)
         drawn = sample_tables(model, means, population // size, rng=rng)
         rest = sample_tables(model, means, 1, rng=rng)
         return {c: size * drawn[c] + population % size * rest[c] for c in drawn}
-    if not isinstance(model, (MarkovChain, Tree)):
-        raise ModelError(
-            f"dispersion is {dispersion}: a {type(model).__name__} has steps in no particular direction; give a MarkovChain or "
-            "a Tree, or Flocks(c)"
-        )
+    raise_all(f"dispersion is {dispersion}: {text}" for text in dispersion.misfits(model, population))
     tree = model.rooted()
-    raise_all(dispersion.faults(tree))
+    assert tree is not None
     factor = dispersion.initial or 0.0
     counts = [overdispersed_moves(np.array([population]), tree.initial[None, :], dispersion, factor, rng)[0]]
     found: dict[Scope, Any] = {}
@@ -437,7 +437,7 @@ def sample_together(
 def overdispersed_moves(
     counts: NDArray[np.int64],
     p: NDArray[np.float64],
-    overdispersion: Overdispersion,
+    overdispersion: Dispersion,
     factors: Any,
     rng: np.random.Generator,
 ) -> NDArray[np.int64]:

@@ -32,7 +32,7 @@ from headcount._types import Array, Index
 from headcount.checks import numbers
 from headcount.errors import raise_all
 from headcount.individual import ModelError
-from headcount.population._dispersion import Dispersion, Flocks, Overdispersion
+from headcount.population._dispersion import Dispersion, as_dispersion
 from headcount.population._laplacian import (
     LaplacianFactor,
     inverse_or_zero,
@@ -114,11 +114,9 @@ def step_moments(
     .. math:: E n' = p^\top E n, \qquad
         \operatorname{cov} n' = p^\top \operatorname{cov}(n)\, p + \sum_i E[n_i \phi_i(n_i)] (\operatorname{diag} p_i - p_i p_i^\top)
     """
-    noise = mean
-    if isinstance(dispersion, (Flocks, Overdispersion)):
-        # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
-        squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
-        noise = mean * dispersion.party(node, mean + squares)
+    # rho's phi is linear in n: E[n phi(n)] = E n · phi(E n²/E n).
+    squares = np.divide(np.diag(covariance), mean, out=np.zeros_like(mean), where=mean > 0)
+    noise = mean * as_dispersion(dispersion).party(node, mean + squares)
     spread = np.diag(noise @ p) - (p.T * noise) @ p
     return mean @ p, p.T @ covariance @ p + spread
 

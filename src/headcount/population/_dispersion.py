@@ -15,9 +15,10 @@ step: relative errors then stop shrinking with N. :math:`\hat n_i` is the count 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import diags_array, issparse
@@ -30,7 +31,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from headcount.individual import RootedTree
+    from headcount.individual import Model, RootedTree
 
     Array = NDArray[np.float64]
 
@@ -38,8 +39,99 @@ Phi = tuple["NDArray[np.float64]", ...]
 """phi of a rooted tree: see `RootedTree.phi`."""
 
 
+class Dispersion(ABC):
+    """How individuals move together. What is here is true of individuals that move alone."""
+
+    flock_size: float = 1.0
+    """Individuals that move as one for life."""
+    rho: Any = None
+    """Intra-class correlation, where it was given."""
+    initial: float | None = None
+    """phi or rho of the first counts, where it was given."""
+    of_steps: ClassVar[bool] = False
+    """Whether it is a property of single steps, which must have a direction."""
+    estimated: ClassVar[bool] = False
+    """Whether the data are to decide: engines need it decided."""
+
+    @property
+    @abstractmethod
+    def is_none(self) -> bool:
+        """Whether individuals are independent after all."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """As the command line takes it."""
+
+    def misfits(self, model: Model, most: float) -> list[str]:
+        """What does not fit a model of at most so many individuals, in words."""
+        del model, most
+        return []
+
+    def among(self, nodes: Collection[Hashable]) -> Dispersion:
+        """The same for some of the steps."""
+        del nodes
+        return self
+
+    def rows(self, node: Hashable, size: int) -> Array:
+        """phi or rho, whichever was given, of each of the ``size`` states from which moves lead to ``node``."""
+        del node
+        return np.full(size, self.flock_size)
+
+    def root_phi(self, population: float) -> float:
+        """phi of the first counts."""
+        del population
+        return 1.0
+
+    def spacing(self, counts: Array) -> float:
+        """How far apart counts can be, where these are some that are possible."""
+        del counts
+        return 1.0
+
+    def party(self, node: Hashable, counts: Array) -> Array:
+        """How many move together from each state into ``node``, when ``counts`` are there (E n²/E n where they vary)."""
+        del node
+        return np.ones(len(counts))
+
+    def row_correlations(self, tree: RootedTree) -> tuple[Array, ...] | None:
+        """rho of every row, by node; None where rows do not vary."""
+        if self.rho is None:
+            return None
+        steps = zip(tree.variables[1:], tree.parents[1:], strict=True)
+        return (np.array([self.initial or 0.0]), *(self.rows(v, tree.sizes[u]) for v, u in steps))
+
+    def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
+        """phi at the root and of every step of a tree, given the expected counts of a variable (read for rho only)."""
+        parts: list[Array] = [np.array([self.root_phi(population)])]
+        for v in range(1, len(tree.parents)):
+            u = tree.parents[v]
+            counts = np.zeros(tree.sizes[u]) if self.rho is None else expected(tree.variables[u])
+            parts.append(self.party(tree.variables[v], np.asarray(counts, dtype=float)))
+        return tuple(parts)
+
+
 @dataclass(frozen=True)
-class Flocks:
+class Independent(Dispersion):
+    """Individuals move alone."""
+
+    @property
+    def is_none(self) -> bool:
+        """See `Dispersion`."""
+        return True
+
+    @property
+    def text(self) -> str:
+        """See `Dispersion`."""
+        return "independent"
+
+
+def as_dispersion(given: Dispersion | None) -> Dispersion:
+    """What was given; individuals that move alone for None."""
+    return Independent() if given is None else given
+
+
+@dataclass(frozen=True)
+class Flocks(Dispersion):
     """Individuals live in flocks of ``size`` that move as one, all the time.
 
     Parameters
@@ -60,35 +152,42 @@ class Flocks:
         object.__setattr__(self, "size", size)
 
     @property
+    def flock_size(self) -> float:  # type: ignore[override]
+        """c."""
+        return self.size
+
+    @property
     def is_none(self) -> bool:
-        """Whether individuals are independent after all."""
+        """See `Dispersion`."""
         return self.size == 1.0
 
     @property
     def text(self) -> str:
-        """As the command line takes it."""
+        """See `Dispersion`."""
         return f"flocks:{self.size:g}"
 
+    def misfits(self, model: Model, most: float) -> list[str]:
+        """See `Dispersion`."""
+        del model
+        return [f"a flock of {self.size:g} is larger than the population, {most:.0f}"] * (self.size > most)
+
     def root_phi(self, population: float) -> float:
-        """phi of the first counts."""
+        """See `Dispersion`."""
+        del population
         return self.size
 
     def spacing(self, counts: Array) -> float:
-        """How far apart counts can be, where these are some that are possible: a whole flock, if they are all made of whole flocks."""
+        """A whole flock, if the counts are all made of whole flocks."""
         return self.size if not (counts % self.size).any() else 1.0
 
     def party(self, node: Hashable, counts: Array) -> Array:
-        """How many move together from each state into ``node``, when ``counts`` are there (E n²/E n where they vary)."""
+        """The size."""
+        del node
         return np.full(len(counts), self.size)
-
-    def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
-        """The size, at the root and at every step."""
-        above = [1, *(tree.sizes[u] for u in tree.parents[1:])]
-        return tuple(np.full(size, self.size) for size in above)
 
 
 @dataclass(frozen=True)
-class Overdispersion:
+class Overdispersion(Dispersion):
     """Individuals move together for a step, and mix again before the next.
 
     Parameters
@@ -111,6 +210,8 @@ class Overdispersion:
     phi: Any = field(default=None, kw_only=True, repr=False)
     rho: Any = field(default=None, kw_only=True, repr=False)
     initial: float | None = field(default=None, kw_only=True, repr=False)
+
+    of_steps: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if (self.phi is None) == (self.rho is None):
@@ -177,11 +278,6 @@ class Overdispersion:
         kept: dict[str, Any] = {name: {node: value for node, value in given.items() if node in nodes}}
         return Overdispersion(**kept, initial=self.initial)
 
-    def spacing(self, counts: Array) -> float:
-        """One individual: who moves together is decided anew at every step."""
-        del counts
-        return 1.0
-
     def root_phi(self, population: float) -> float:
         """phi of the first counts."""
         if self.initial is None:
@@ -194,7 +290,7 @@ class Overdispersion:
         return rows if self.rho is None else 1.0 + np.maximum(counts - 1.0, 0.0) * rows
 
     def rows(self, node: Hashable, size: int) -> Array:
-        """phi or rho, whichever was given, of each of the ``size`` states from which moves lead to ``node``."""
+        """See `Dispersion`."""
         _, given, alone = self._given
         value = given.get(node, alone) if isinstance(given, Mapping) else given
         return np.broadcast_to(np.asarray(value, dtype=float), (size,)).copy()
@@ -210,14 +306,13 @@ class Overdispersion:
         }
         return _overdispersion(name, made)
 
-    def phi_of(self, tree: RootedTree, population: float, expected: Callable[[Hashable], Array]) -> Phi:
-        """phi of every step of a tree, given the expected counts of a variable (read for rho only)."""
-        parts: list[Array] = [np.array([self.root_phi(population)])]
-        for v in range(1, len(tree.parents)):
-            u = tree.parents[v]
-            counts = np.zeros(tree.sizes[u]) if self.rho is None else expected(tree.variables[u])
-            parts.append(self.party(tree.variables[v], np.asarray(counts, dtype=float)))
-        return tuple(parts)
+    def misfits(self, model: Model, most: float) -> list[str]:
+        """See `Dispersion`."""
+        del most
+        if self.initial is not None and model.expected_number is not None:
+            return ["initial stands beside an OpenChain, whose first numbers are Poisson: leave it out"]
+        tree = model.rooted() if model.steps_are_directed else None
+        return _undirected(model) if tree is None else self.faults(tree)
 
     def faults(self, tree: RootedTree) -> list[str]:
         """What of phi does not fit a tree."""
@@ -238,8 +333,16 @@ class Overdispersion:
         return found
 
 
+def _undirected(model: Model) -> list[str]:
+    """That steps of a model have no direction."""
+    return [
+        f"Overdispersion is a property of steps, which a {type(model).__name__} has in no particular direction: give a MarkovChain or a "
+        "Tree, or Flocks(c)"
+    ]
+
+
 @dataclass(frozen=True)
-class ToEstimate:
+class ToEstimate(Dispersion):
     """Dispersion that the data decide: the one under which they are most probable (``dispersion="estimate"``).
 
     Parameters
@@ -253,6 +356,8 @@ class ToEstimate:
 
     form: str | None = None
     by: Any = field(default=None, kw_only=True)
+
+    estimated: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.form is not None and self.form not in FORMS:
@@ -275,12 +380,16 @@ class ToEstimate:
         parts = ["estimate", self.form or "", "" if self.by is None else str(self.by)]
         return ":".join(parts).rstrip(":")
 
+    def misfits(self, model: Model, most: float) -> list[str]:
+        """See `Dispersion`."""
+        del most
+        return _undirected(model) if self.form in {"phi", "rho"} and not model.steps_are_directed else []
+
 
 MOST_ALLOWED = 1.0
 """Largest s² that `DispersionEstimate.used` allows for: below two degrees of freedom no interval is wide enough anyway."""
 FORMS = ("flocks", "phi", "rho")
 """What can be estimated."""
-Dispersion = Flocks | Overdispersion | ToEstimate
 
 
 @dataclass(frozen=True)
@@ -454,11 +563,10 @@ def unit_tables(
     """
     if dispersion is None or dispersion.is_none:
         return tables
-    if isinstance(dispersion, Flocks):
-        size = dispersion.size
+    if not dispersion.of_steps:
+        size = dispersion.flock_size
         return lambda scope: tables(scope) / size
     assert tree is not None
-    assert isinstance(dispersion, Overdispersion)
     phi = dispersion.phi_of(tree, population, lambda v: tables((v,)))
 
     def units(scope: Any) -> Any:

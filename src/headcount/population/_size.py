@@ -95,6 +95,11 @@ class SizeLaw(ABC):
         """
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is one number only."""
+        return self.variance == 0
+
+    @property
     def vague(self) -> bool:
         """Whether the counts say better than the law how many individuals are typical."""
         return bool(self.variance > (VAGUE * self.mean) ** 2)
@@ -142,6 +147,13 @@ class SizeLaw(ABC):
         tail = TAIL_SCALES * max(1.0, self.variance / max(self.mean, 1.0))
         low = max(self.least, math.floor(self.mean - REACH * sd))
         return low, min(self.most, math.ceil(self.mean + REACH * sd + tail))
+
+
+def as_law(size: int | SizeLaw) -> SizeLaw:
+    """The law of a number of individuals; of a known number, and of a law without variance, that of this number alone."""
+    if not isinstance(size, SizeLaw):
+        return Exactly(int(size))
+    return Exactly(round(size.mean)) if size.is_known else size
 
 
 class Cumulants(NamedTuple):
@@ -767,6 +779,12 @@ class Group:
             raise ModelError(
                 "the model of a Group has a concentration: give the problem dispersion=Overdispersion(rho=...) instead"
             )
+
+    @property
+    def law(self) -> SizeLaw:
+        """The law of how many units they are."""
+        expected = self.model.expected_number
+        return as_law(self.size) if expected is None else PoissonSize(expected)
 
 
 def _positive(value: Any, name: str, expected: str) -> float:

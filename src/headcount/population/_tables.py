@@ -146,8 +146,9 @@ class _Tables(ABC):
         A chain's tables come as `counts` (time, cell) and `flows` (time, origin, dest), where the time of a
         flow is when it leaves; other models' as one array per table, named by its variables.
         """
-        if isinstance(self.model, MarkovChain) and len(set(self.model.states.values())) == 1:
-            return self._chain_dataset(self.model)
+        chain = self.model.as_chain()
+        if chain is not None and len(set(chain.states.values())) == 1:
+            return self._chain_dataset(chain)
         return self._general_dataset()
 
     def _chain_dataset(self, chain: MarkovChain) -> xarray.Dataset:

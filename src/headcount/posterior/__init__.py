@@ -1,5 +1,6 @@
 """What comes back: estimates under the user's labels, draws, frames and datasets, and how they were got."""
 
+from headcount.posterior._answers import Estimate, PopulationEstimate, Total
 from headcount.posterior._beliefs import (
     Beliefs,
     GaussianBeliefs,
@@ -7,12 +8,13 @@ from headcount.posterior._beliefs import (
     Outcome,
     PointBeliefs,
     Promises,
+    Sizes,
     Status,
 )
 from headcount.posterior._derived import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._fit_check import FitCheck
-from headcount.posterior._posterior import Estimate, Posterior, Total
-from headcount.posterior._stored import StoredEstimate, StoredPosterior
+from headcount.posterior._posterior import Posterior
+from headcount.posterior._stored import StoredPosterior
 
 __all__ = [
     "Beliefs",
@@ -24,10 +26,11 @@ __all__ = [
     "NotConvergedError",
     "Outcome",
     "PointBeliefs",
+    "PopulationEstimate",
     "Posterior",
     "Promises",
+    "Sizes",
     "Status",
-    "StoredEstimate",
     "StoredPosterior",
     "Total",
 ]

@@ -87,13 +87,20 @@ class NotConvergedError(RuntimeError):
     """An engine did not reach its tolerance. The posterior as far as it got is in :attr:`posterior`."""
 
     def __init__(
-        self, engine: str, status: Status, residual: float, tolerance: float, iterations: int
+        self,
+        engine: str,
+        status: Status,
+        residual: float,
+        tolerance: float,
+        iterations: int,
+        *,
+        cause: str = "",
     ) -> None:
         self.status, self.residual = status, residual
         self.posterior: object = None
         super().__init__(
             f"{engine} did not converge: {status.value} after {iterations} iterations, residual {residual:.3g} "
-            f"(asked: {tolerance:.3g}). Likely causes and remedies: {status.causes}. "
+            f"(asked: {tolerance:.3g}). {f'{cause}. ' if cause else ''}Likely causes and remedies: {status.causes}. "
             "To look at the answer all the same, call infer(..., strict=False)."
         )
 
@@ -239,37 +246,6 @@ class PointBeliefs(Beliefs):
     def promises(self) -> Promises:
         """Marginals of one law: always ≥ 0 and consistent."""
         return Promises(non_negative=True, consistent=True)
-
-
-@dataclass(frozen=True)
-class Nobody(Beliefs):
-    """Beliefs where there is no individual at all."""
-
-    model: Model
-    log_evidence: float | None
-    diagnostics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def promises(self) -> Promises:
-        """Zeros keep them all."""
-        return Promises(non_negative=True, consistent=True)
-
-    def mean(self, scope: Scope) -> Array:
-        """Zero."""
-        return np.zeros(self.model.size(scope))
-
-    def variance(self, scope: Scope) -> Array | None:
-        """Zero."""
-        return np.zeros(self.model.size(scope))
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """Zero."""
-        return np.zeros((self.model.domain(a).size, self.model.domain(b).size))
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Zeros."""
-        del rng, integer
-        return {c: np.zeros((size, *self.model.size(c))) for c in self.model.junction_tree.cliques}
 
 
 def sparse_step(model: Model, scope: Scope) -> csr_array | None:

@@ -25,7 +25,7 @@ from headcount.errors import ModelError, shown
 from headcount.individual import RootedTree, Tree
 from headcount.observe._cloud import SIZES, Candidates, Seen, View, law_of_moves
 from headcount.population import Exactly
-from headcount.posterior._beliefs import Beliefs, GaussianBeliefs, Nobody, Promises, Sizes
+from headcount.posterior._beliefs import Beliefs, GaussianBeliefs, Promises, Sizes
 from headcount.posterior._draws import whole_draws
 from headcount.posterior._interval import law_of_count
 from headcount.tables import dense
@@ -390,21 +390,6 @@ class MixtureBeliefs(Beliefs):
         return self.parts[int(np.argmax(self.weights))].mc_error(scope)
 
 
-@dataclass(frozen=True)
-class SummedBeliefs(MixtureBeliefs):
-    """Exact answers for every size of one group, each right with that size's probability."""
-
-    known_sizes: Sizes | None = None
-    """The law of the number of all individuals."""
-    member: int = 0
-    """Whose size varies, among the members of the cloud."""
-
-    @property
-    def sizes(self) -> Sizes | None:  # type: ignore[override]
-        """As it was added up."""
-        return self.known_sizes
-
-
 # --- parts of a population: one of several groups; those who arrive, leave and stay
 
 
@@ -417,7 +402,7 @@ def seen_beliefs(beliefs: Beliefs) -> list[ViewBeliefs]:
         Where they are about a plain population.
     """
     if isinstance(beliefs, MixtureBeliefs):
-        return [one for part in beliefs.parts if not isinstance(part, Nobody) for one in seen_beliefs(part)]
+        return [one for part in beliefs.parts for one in seen_beliefs(part)]
     if isinstance(beliefs, IntegratedBeliefs):  # at the estimate
         return seen_beliefs(beliefs.base)
     if not isinstance(beliefs, ViewBeliefs):
@@ -427,68 +412,12 @@ def seen_beliefs(beliefs: Beliefs) -> list[ViewBeliefs]:
 
 def seen_otherwise(beliefs: Beliefs, view: Callable[[View], View]) -> Beliefs:
     """Beliefs about the same cloud, at the estimate where parameters were learned, through another view."""
-    if isinstance(beliefs, SummedBeliefs):
-        return _summed_otherwise(beliefs, view)
     if isinstance(beliefs, MixtureBeliefs):
         return replace(
             beliefs, parts=[seen_otherwise(part, view) for part in beliefs.parts], log_evidence=None
         )
     (own,) = seen_beliefs(beliefs)
     return replace(own, view=view(own.view), log_evidence=None)
-
-
-def _summed_otherwise(beliefs: SummedBeliefs, view: Callable[[View], View]) -> Beliefs:
-    """The same for every size of one group; nobody is in no view."""
-    own = [part for part in beliefs.parts if not isinstance(part, Nobody)]
-    parts = [seen_otherwise(part, view) for part in own]
-    weights = np.array(
-        [w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
-    )
-    shown = view(seen_beliefs(own[0])[0].view)
-    if len(own) < len(beliefs.parts):
-        like = parts[0]
-        zeros = [Scaled(like, 0.0)] * (len(beliefs.parts) - len(own))
-        parts, weights = [*zeros, *parts], np.array(beliefs.weights)
-    members = shown.members
-    sizes = beliefs.known_sizes
-    if members is not None and sizes is not None:
-        every = [p.view.cloud.members for p in seen_beliefs(beliefs)]
-        numbers = [0.0] * (len(beliefs.parts) - len(own)) + [
-            sum(m[k].weight * m[k].law.mean for k in members) for m in every
-        ]
-        sizes = Sizes(np.array(numbers), np.array(beliefs.weights)) if beliefs.member in members else None
-    return replace(beliefs, parts=parts, weights=weights, log_evidence=None, known_sizes=sizes)
-
-
-@dataclass(frozen=True)
-class Scaled(DerivedBeliefs):
-    """A multiple of other beliefs; 0 of what is nobody's."""
-
-    base: Beliefs
-    factor: float
-    log_evidence: float | None = None
-
-    @property
-    def diagnostics(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """As the base."""
-        return self.base.diagnostics
-
-    def mean(self, scope: Scope) -> Array:
-        """Times the factor."""
-        return self.factor * self.base.mean(scope)
-
-    def variance(self, scope: Scope) -> Array | None:
-        """Times the factor squared."""
-        known = self.base.variance(scope)
-        return None if known is None else self.factor**2 * known
-
-    def covariance(self, a: Scope, b: Scope) -> Array:
-        """Times the factor squared."""
-        return self.factor**2 * np.asarray(self.base.covariance(a, b))
-
-    def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
-        """Times the factor."""
-        return {s: self.factor * t for s, t in self.base.sample(size, rng=rng, integer=integer).items()}
 
 
 def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
@@ -514,11 +443,8 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
 def _tagged(beliefs: Beliefs, tag: int) -> Beliefs:
     """Beliefs about one tagged individual: it moves as all do who have its record, and is in one cell."""
     if isinstance(beliefs, MixtureBeliefs):
-        some = [_tagged(part, tag) for part in beliefs.parts if not isinstance(part, Nobody)]
-        weights = np.array(
-            [w for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)]
-        )
-        return MixtureBeliefs(some, weights / weights.sum(), None, beliefs.diagnostics)
+        parts = [_tagged(part, tag) for part in beliefs.parts]
+        return MixtureBeliefs(parts, beliefs.weights, None, beliefs.diagnostics)
     (own,) = seen_beliefs(beliefs)
     plain = own.view.cloud if own.candidates is None else own.candidates.original
     if len(plain.members[tag].tags) == 1 and not isinstance(own.base, GaussianBeliefs):
@@ -545,10 +471,8 @@ def seen_as(beliefs: Beliefs, what: Seen) -> Beliefs:
 def member_mean(beliefs: Beliefs, member: int, scope: Scope) -> Array:
     """Expected counts of units of one member, on all its own states."""
     if isinstance(beliefs, MixtureBeliefs):
-        some = [
-            (w, p) for w, p in zip(beliefs.weights, beliefs.parts, strict=True) if not isinstance(p, Nobody)
-        ]
-        return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in some))
+        parts = zip(beliefs.weights, beliefs.parts, strict=True)
+        return np.asarray(sum(weight * member_mean(part, member, scope) for weight, part in parts))
     (own,) = seen_beliefs(beliefs)
     cloud = own.view.cloud
     table = np.asarray(dense(own.base.mean(scope)))

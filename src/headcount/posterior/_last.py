@@ -9,7 +9,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from headcount.errors import ModelError
-from headcount.individual import MarkovChain
 from headcount.observe._cloud import Cloud
 from headcount.observe._start import Start
 from headcount.posterior._derived import IntegratedBeliefs, MixtureBeliefs, ViewBeliefs
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from headcount._types import Array, Scope
+    from headcount.population import SizeLaw
     from headcount.posterior._beliefs import Beliefs
     from headcount.posterior._posterior import Posterior
 
@@ -73,7 +73,7 @@ def last_counts(posterior: Posterior, number: int = -1) -> Start:
     """
     problem, beliefs = posterior.problem, posterior.beliefs
     model = problem.model
-    if not isinstance(model, MarkovChain):
+    if model.as_chain() is None:
         raise ModelError(f"a {type(model).__name__} has no last time to go on from: only chains have one")
     if not beliefs.has_spread:
         raise ModelError(
@@ -96,11 +96,11 @@ def last_counts(posterior: Posterior, number: int = -1) -> Start:
     return Start.of_counts(time, parts, mean, covariance, max(units))
 
 
-def _known(model: Any, size: Any, units: set[float]) -> float | None:
+def _known(model: Any, law: SizeLaw, units: set[float]) -> float | None:
     """How many units a group has; NaN where individuals come and go, None where it is not known."""
     if model.opens:
         return math.nan
-    return size / max(units) if isinstance(size, int) else None
+    return law.most / max(units) if law.is_known else None
 
 
 def _count(cloud: Cloud, time: Hashable) -> int:

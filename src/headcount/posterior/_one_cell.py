@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.observe._binding import by_family
-from headcount.population import SizeLaw
+from headcount.population import SizeLaw, as_law
 from headcount.posterior._beliefs import Beliefs, Promises, Sizes
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ LEFT_OUT = -27.0
 
 def has_one_cell(problem: Problem) -> bool:
     """Whether a sum over N answers the problem: one state per variable, a proper law of N, independent noisy counts."""
-    law = problem.population
+    law = as_law(problem.population)
     return (
-        isinstance(law, SizeLaw)
+        not law.is_known
         and np.isfinite(law.variance)
         and law.window[1] <= LARGEST_SIZE
         and all(len(states) == 1 for states in problem.model.states.values())

@@ -17,9 +17,8 @@ from scipy.sparse import issparse
 
 from headcount._version import __version__
 from headcount.checks import brief
+from headcount.dates import as_datetime, readable
 from headcount.errors import ModelError
-from headcount.individual import MarkovChain
-from headcount.labels import as_datetime, readable
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior._derived import seen_as
@@ -485,7 +484,7 @@ def largest_flows(posterior: Posterior, most: int, *, level: float = 0.9) -> pd.
 def possible_flows(model: Model) -> int:
     """Rows that the table of flows has at most."""
     tree = model.rooted()
-    steps = [] if tree is None or not isinstance(model, MarkovChain) else tree.transitions[1:]
+    steps = [] if tree is None or model.as_chain() is None else tree.transitions[1:]
     if any(issparse(step) for step in steps):
         return sum(int(step.nnz if issparse(step) else step.size) for step in steps)
     return sum(model.domain(scope).size for scope in table_scopes(model, "flows"))
@@ -586,7 +585,7 @@ def _along_cells(coords: Any, names: tuple[str, str]) -> bool:
 
 def is_plain_chain(model: Model) -> bool:
     """Whether the model is a chain whose cells are the same at all times."""
-    return isinstance(model, MarkovChain) and len(set(model.states.values())) == 1
+    return model.as_chain() is not None and len(set(model.states.values())) == 1
 
 
 def table_scopes(model: Model, what: str) -> Iterator[Scope]:
@@ -594,7 +593,7 @@ def table_scopes(model: Model, what: str) -> Iterator[Scope]:
     if what == "nodes":
         yield from ((v,) for v in model.variables)
         return
-    if isinstance(model, MarkovChain):
+    if model.as_chain() is not None:
         yield from zip(model.variables, model.variables[1:], strict=False)
         return
     place = {v: k for k, v in enumerate(model.variables)}

@@ -275,13 +275,14 @@ _NO_TIMES = "routes, tracks and connectivity need times, which a {} has not: giv
 
 def individual_chain(posterior: Posterior) -> MarkovChain:
     """The chain of the module, with the times and cells of the problem's model."""
-    model, beliefs = posterior.problem.model, posterior.beliefs
-    if not isinstance(model, MarkovChain):
-        raise ModelError(_NO_TIMES.format(type(model).__name__))
+    model, beliefs = posterior.problem.model.as_chain(), posterior.beliefs
+    if model is None:
+        raise ModelError(_NO_TIMES.format(type(posterior.problem.model).__name__))
     if isinstance(beliefs, (PointBeliefs, GaussianBeliefs)):
         settled = isinstance(beliefs, PointBeliefs) or beliefs.settled
-        if settled and isinstance(beliefs.model, MarkovChain):  # moves as sparse as the problem's
-            return _without_sizes(beliefs.model)
+        own = beliefs.model.as_chain() if settled else None
+        if own is not None:  # moves as sparse as the problem's
+            return _without_sizes(own)
     means = [dense(beliefs.mean(edge)) for edge in pairwise(model.variables)]
     priors = list(map(dense, model.transitions))
     return _without_sizes(
@@ -356,8 +357,9 @@ def _through(chain: MarkovChain, ends: Sequence[tuple[int, Index | None]]) -> Ma
         raise ModelError(
             "the posterior has no route between these two cells: nobody can go from one to the other in that time"
         ) from None
-    assert isinstance(tilted, MarkovChain)
-    return tilted
+    found = tilted.as_chain()
+    assert found is not None
+    return found
 
 
 def _end(chain: MarkovChain, view: View | None, given: Any, what: str, node: int) -> tuple[int, Index | None]:

@@ -12,20 +12,14 @@ import numpy as np
 from headcount._disk import DamagedFileError, read_tree
 from headcount._html import card, heat_map
 from headcount.checks import generator, label, whole_number
+from headcount.dates import readable
 from headcount.errors import ModelError, named, shown
-from headcount.labels import meant, readable
+from headcount.labels import meant
+from headcount.posterior._answers import SHOWN_ROWS, Answers, PopulationEstimate
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._dataset import result_of
 from headcount.posterior._interval import quantiles, tails
-from headcount.posterior._posterior import (
-    SHOWN_ROWS,
-    Answers,
-    Estimate,
-    PopulationEstimate,
-    Posterior,
-    pictures,
-)
-from headcount.posterior._result import Result, table_name
+from headcount.posterior._result import Result, pictures, table_name
 from headcount.posterior._routes import Individuals
 
 if TYPE_CHECKING:
@@ -40,10 +34,25 @@ if TYPE_CHECKING:
     from headcount.observe import Start
 
 _FILE = "posterior.nc"
-
-
-StoredEstimate = Estimate
-"""The name of a file's estimates while they were a class of their own."""
+NOT_IN_FILES = frozenset(
+    [
+        "beliefs",
+        "dispersion_estimate",
+        "forecast",
+        "load",
+        "more_draws",
+        "outcome",
+        "predictive",
+        "problem",
+        "promises",
+        "save",
+        "settings",
+        "survivors",
+        "to_xarray",
+        "update",
+    ]
+)
+"""What a `Posterior` in memory can be asked, and a file cannot."""
 
 
 class StoredPosterior(Answers):
@@ -105,7 +114,7 @@ class StoredPosterior(Answers):
     def __getattr__(self, name: str) -> Any:
         """Refuse in words what a `Posterior` has and a file has not."""
         text = f"a StoredPosterior has no {name!r}"
-        if hasattr(Posterior, name) or name in {"problem", "outcome", "settings", "beliefs"}:
+        if name in NOT_IN_FILES:
             text += ": it needs the model and the engine, which are not in a file; infer again to ask for it"
         raise AttributeError(text)
 

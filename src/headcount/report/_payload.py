@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.labels import readable
+from headcount.dates import readable
 from headcount.plot._picture import label, visible
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
 from headcount.plot._words import CERTAINTY, WHY, trust

@@ -20,7 +20,16 @@ from headcount.labels import coordinate
 from headcount.observe import Problem
 from headcount.observe._binding import positions
 from headcount.observe._cloud import alone
-from headcount.population import CGM, CountTables, Dispersion, Flocks, Group, Overdispersion, SizeLaw
+from headcount.population import (
+    CGM,
+    CountTables,
+    Dispersion,
+    Flocks,
+    Group,
+    Overdispersion,
+    SizeLaw,
+    as_dispersion,
+)
 from headcount.population._cgm import sample_together
 from headcount.tables import dense
 
@@ -140,8 +149,9 @@ class World:
         return xarray.DataArray(values, dims=("time", "cell"), coords=coords, name="observed")
 
     def _chain(self, what: str) -> MarkovChain:
-        if isinstance(self.model, MarkovChain) and len(set(self.model.states.values())) == 1:
-            return self.model
+        chain = self.model.as_chain()
+        if chain is not None and len(set(chain.states.values())) == 1:
+            return chain
         raise ModelError(
             f"world.{what} is one array only for a chain whose cells do not change; "
             f"use world.tables.table(scope) for the truth and world.observations[scope] for what was seen"
@@ -241,24 +251,21 @@ def _followed(
     if type(model).larger is Model.larger:
         return _drawn(model, size, dispersion, rng)
     cloud = alone(model)
-    flock = dispersion.size if isinstance(dispersion, Flocks) else 1.0
-    if model.expected_number is not None:
-        number = round(flock * rng.poisson(model.expected_number / flock))
-    else:
-        number = _number(whole_number(size, "size", least=1) if not isinstance(size, SizeLaw) else size, rng)
+    flock = as_dispersion(dispersion).flock_size
+    expected = model.expected_number
+    number = _number(size, rng) if expected is None else round(flock * rng.poisson(expected / flock))
     if number == 0:
         return _nobody(cloud.model)
-    given = dispersion if isinstance(dispersion, (Flocks, Overdispersion)) else None
-    return _drawn(cloud.model, number, replace(cloud, dispersion=given).together, rng)
+    return _drawn(cloud.model, number, replace(cloud, dispersion=dispersion).together, rng)
 
 
 def _drawn(
     model: Model, size: int | SizeLaw | None, dispersion: Dispersion | None, rng: np.random.Generator
 ) -> CountTables:
     """The tables of one group; of nobody, zeros."""
-    if isinstance(size, SizeLaw):
-        size = CGM(model, size).sample(rng=rng).population
-    number = whole_number(size, "size", least=1)
+    number = _number(size, rng)
+    while number < 1:  # tables have at least one individual
+        number = _number(size, rng)
     if dispersion is None and model.concentration is not None:
         dispersion = Overdispersion(rho=1.0 / (1.0 + np.asarray(model.concentration)))
     if dispersion is None:
@@ -283,7 +290,7 @@ def _together(
     parts, sized = {}, {}
     for name, group in groups.items():
         known = group.model.expected_number is not None
-        sized[name] = group if known else replace(group, size=_number(group.size, rng))
+        sized[name] = group if known else replace(group, size=_number(group.size, rng, least=0))
         parts[name] = World(group.model, _weighted(sized[name], dispersion, rng), {})
     if any(part.population for part in parts.values()):
         problem = Problem(groups=sized)
@@ -298,9 +305,11 @@ def _together(
     return World(model, CountTables(model, total), {}, groups=parts)
 
 
-def _number(size: int | SizeLaw, rng: np.random.Generator) -> int:
-    """A number of individuals, drawn where it has a law."""
-    return int(size.sample(1, rng=rng)[0]) if isinstance(size, SizeLaw) else int(size)
+def _number(size: int | SizeLaw | None, rng: np.random.Generator, *, least: int = 1) -> int:
+    """A number of individuals: drawn where it has a law, else checked."""
+    if isinstance(size, SizeLaw):
+        return int(size.sample(1, rng=rng)[0])
+    return whole_number(size, "size", least=least)
 
 
 def _weighted(group: Group, dispersion: Dispersion | None, rng: np.random.Generator) -> CountTables:

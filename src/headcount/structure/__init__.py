@@ -13,7 +13,6 @@ from headcount.structure._base import (
     kind_of,
     structure_for,
 )
-from headcount.structure._dense import DenseStructure
 from headcount.structure._gaussian_tree import Contradiction, GaussianTree
 from headcount.structure._junction import JunctionStructure
 from headcount.structure._junction_draws import JunctionDrawsStructure
@@ -23,7 +22,6 @@ from headcount.structure._tree import TreeStructure
 __all__ = [
     "AFFORDABLE_ON_DEVICE",
     "Contradiction",
-    "DenseStructure",
     "Field",
     "GaussianTree",
     "JunctionDrawsStructure",

@@ -173,7 +173,7 @@ class GaussianTree:
             for v, (node, up) in enumerate(zip(self.nodes, upward, strict=True)):
                 a, q = _downward(node, up, mean, covariance)
                 mean.append(a)
-                variance.append(np.diagonal(q).copy())
+                variance.append(np.maximum(np.diagonal(q), 0.0))  # a variance; below zero is rounding
                 covariance.append(mirror(q) if keep else q)
                 if not keep:
                     for u in (v, node.parent):

@@ -225,4 +225,4 @@ def downward_pass(parent, transitions, which, etas, xs, ys, covariance, room, me
             _multiply(second, first, gain)
             _add(1.0, gain, q)
         for j in range(size):
-            variance[v, j] = q[j, j]
+            variance[v, j] = max(q[j, j], 0.0)  # a variance; below zero is rounding

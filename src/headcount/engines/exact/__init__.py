@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import comb
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from headcount.engines._engine import DirectEngine, Rule, whole
-from headcount.engines.exact._count_states import count_state_beliefs, count_states_fit
-from headcount.engines.exact._enumerate import ExactBeliefs, enumerated, enumerated_cloud
-from headcount.engines.exact._few_individuals import few_individuals_beliefs, few_individuals_fit
+from headcount.engines.exact._count_states import QUICK as QUICK_STEPS
+from headcount.engines.exact._count_states import Work, count_state_beliefs, count_states_fit
+from headcount.engines.exact._enumerate import (
+    ExactBeliefs,
+    Window,
+    enumerated,
+    first_windows,
+    listed_entries,
+    widened,
+)
+from headcount.engines.exact._few_individuals import QUICK, few_individuals_beliefs, few_individuals_fit
 from headcount.observe import ProblemError
 
 if TYPE_CHECKING:
     from headcount.observe import Problem
 
+SHORTEST_LIST = 200_000
+"""Table entries up to which all populations are simply listed: milliseconds."""
+ONCE = Work(3_000_000, 300_000_000, 5_000_000)
+"""What a recursion over count vectors may take in the widest windows that a plan allows for; those that are gone through are some ten times
+fewer (measured: two kinds of 5 to 20 individuals in two cells, .05 to .5 s)."""
+
 
 @dataclass(frozen=True)
 class Enumerate(DirectEngine):
-    """Exact inference for tiny problems; larger ones by recursion: chains of 2 or 3 cells over count states, N ≤ 6 over individuals.
+    """Exact inference for tiny problems; larger ones by recursion: chains over count states, N ≤ 6 over individuals.
 
     Parameters
     ----------
@@ -37,38 +52,46 @@ class Enumerate(DirectEngine):
 
     name: ClassVar[str] = "Enumerate"
     takes_numbers: ClassVar[bool] = True
-    adds_up_sizes: ClassVar[bool] = True
+    draws_rows: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:
-        """List all populations, or run an exact recursion where the list is too long."""
-        if problem.numbers is not None:
-            return enumerated_cloud(problem, self.most, rng)
-        if self.entries(problem) <= self.most:
-            return enumerated(problem)
-        misfit = self.misfit(problem)
-        if misfit is not None:
-            raise ProblemError(misfit)
-        recursion = count_state_beliefs if count_states_fit(problem) is None else few_individuals_beliefs
-        return recursion(problem)
+        """List all populations, or run an exact recursion where the list is too long; wider, until no number of individuals is missed."""
+        windows = first_windows(problem, rng)
+        while True:
+            beliefs = self._method(problem, windows)()
+            more = widened(problem, beliefs, windows)
+            if more == windows:
+                return beliefs
+            windows = more
 
-    def misfit(self, problem: Problem) -> str | None:
-        """Why no exact method can run on a problem; None when one can."""
-        listed = self.entries(problem)
-        reasons = count_states_fit(problem), few_individuals_fit(problem)
-        if listed <= self.most or None in reasons:
-            return None
-        return (
-            f"Enumerate would list {listed:.3g} table entries and lists at most {self.most:.3g} (N = {problem.population}); the exact"
-            f" recursion over count states does not fit either: {reasons[0]}; nor the one over individuals: {reasons[1]}."
-            " Use PathGibbs for a reference answer"
+    def _method(self, problem: Problem, windows: Sequence[Window]) -> Callable[[], ExactBeliefs]:
+        """The list where it is short, else the recursion that fits."""
+        entries = np.inf if problem.disperses else listed_entries(problem, windows)
+        if entries <= min(self.most, SHORTEST_LIST):
+            return partial(enumerated, problem, windows)
+        counts, individuals = count_states_fit(problem, windows), few_individuals_fit(problem)
+        if counts is None:
+            return partial(count_state_beliefs, problem, windows)
+        if entries <= self.most:
+            return partial(enumerated, problem, windows)
+        if individuals is None:
+            return partial(few_individuals_beliefs, problem)
+        number = (
+            f"N = {problem.population}"
+            if problem.numbers is None
+            else f"sizes up to {[w.high for w in windows]}"
+        )
+        raise ProblemError(
+            f"Enumerate would list {entries:.3g} table entries and lists at most {self.most:.3g} ({number}); the exact recursion over "
+            f"count states does not fit either: {counts}; nor the one over individuals: {individuals}. Use PathGibbs for a reference answer"
         )
 
-    @staticmethod
-    def entries(problem: Problem) -> int:
-        """How many table entries the list would have."""
-        sizes = problem.model.size(problem.model.variables)
-        if np.log(np.array(sizes, dtype=float)).sum() > np.log(1e7):
-            return 10**30
-        states = int(np.count_nonzero(problem.model.marginal(problem.model.variables)))
-        return comb(problem.population + states - 1, states - 1) * states
+
+def quick(problem: Problem, windows: Sequence[Window], *, once: bool = True) -> bool:
+    """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
+    if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
+        return True
+    if count_states_fit(problem, windows, most=ONCE if once else QUICK_STEPS) is None:
+        return True
+    return few_individuals_fit(problem, most=QUICK) is None

@@ -4,25 +4,26 @@ A population of N exchangeable individuals is how many have each joint configura
 
     P(n) = N! Π_x p(x)^n(x) / n(x)!,    P(n | y) ∝ P(n) Π l(y | n_D)
 
-All C(N + J − 1, J − 1) ways to split N over the J configurations are listed. Any model, any noise, entries and sums.
+All C(N + J − 1, J − 1) ways to split N over the J configurations are listed; of kinds whose numbers have a law, those of every number in a
+window beyond which nothing is left. Any model, any noise, entries and sums.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import binom, gammaln, xlogy
 
+from headcount.engines.tilted._tilted_ep import likely_sizes
 from headcount.errors import NoPopulationError, ProblemError
-from headcount.population import compositions
-from headcount.posterior import Beliefs, Promises
-from headcount.posterior._beliefs import Sizes
+from headcount.observe import SIZES
+from headcount.population import Exactly, compositions
+from headcount.posterior import Beliefs, Promises, Sizes
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model, Place, RootedTree
     from headcount.observe import Problem, Site
+    from headcount.population import SizeLaw
 
 ROUNDING = 1e-12
 """What cumulative probabilities may miss by rounding."""
@@ -168,108 +170,101 @@ class EnumeratedBeliefs(ExactBeliefs):
         return replace(self, counts=self.counts[states]).table(scope).astype(float)
 
 
-def enumerated(problem: Problem) -> EnumeratedBeliefs:
-    """List every population and weigh it."""
-    model, people = problem.model, problem.population
-    joint = np.asarray(model.marginal(model.variables))
-    possible = np.flatnonzero(joint.ravel())
-    split = compositions(people, len(possible))
-    log_weight = gammaln(people + 1.0) + log_row(split, joint.ravel()[possible])
-    counts = np.zeros((len(split), joint.size), dtype=split.dtype)
-    counts[:, possible] = split
-    beliefs = EnumeratedBeliefs(model, people, counts.reshape(-1, *joint.shape), np.zeros(len(split)))
-    for site in problem.sites:
-        table = beliefs.table(site.scope).reshape(len(split), -1)
-        log_weight = log_weight + log_likelihood(site, table)
-    log_evidence = log_sum(log_weight)
-    if log_evidence == -np.inf:
-        raise NoPopulationError(
-            "no population agrees with the data: every one of them has probability zero; check the exact counts and zeros"
-        )
-    weights = np.exp(log_weight - log_evidence)
-    found = {"populations": len(split), "configurations": len(possible)}
-    return replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)
+@dataclass(frozen=True)
+class Window:
+    """Numbers of individuals of one kind that are gone through."""
+
+    law: SizeLaw
+    low: int
+    high: int
+
+    def wider(self, sizes: Sizes) -> Window:
+        """The window that holds all but a negligible part of the posterior ``sizes``; itself where it does."""
+        below = sizes.probabilities[sizes.values <= self.low].sum() > MOST_LEFT_OUT
+        above = sizes.probabilities[sizes.values >= self.high].sum() > MOST_LEFT_OUT
+        more = max(1, round(WIDER * (self.high - self.low)))
+        low, high = self.low - more * bool(below), self.high + more * bool(above)
+        return replace(self, low=max(low, int(self.law.least)), high=min(high, int(self.law.most)))
 
 
 MOST_LEFT_OUT = 1e-9
-"""Posterior probability of the largest sizes listed above which more are listed."""
-MORE = 1.5
-"""Factor by which sizes are then raised."""
+"""Posterior probability of the smallest and of the largest number gone through above which more are gone through."""
+FIRST_SHARE, WIDER = 0.5, 0.3
+"""The first window's share of all sizes that are likely, and the share of itself by which it grows at an end where it cuts the law off."""
 
 
-def enumerated_cloud(problem: Problem, most: int, rng: np.random.Generator) -> EnumeratedBeliefs:
-    """List every population of groups whose sizes have laws, up to sizes beyond which nothing is left, and weigh it.
+def first_windows(problem: Problem, rng: np.random.Generator) -> list[Window]:
+    """Numbers of every kind to begin with: known ones, or likely ones by tilted EP."""
+    if problem.numbers is None:
+        return [Window(Exactly(problem.population), problem.population, problem.population)]
+    laws = problem.numbers.laws
+    if problem.numbers.known:
+        return [Window(law, int(law.most), int(law.most)) for law in laws]
+    sizes = likely_sizes(problem, rng, share=FIRST_SHARE)
+    return [Window(law, size.low, size.high) for law, size in zip(laws, sizes, strict=True)]
 
-    With N_g individuals of group g, of whom n(x) have the configuration x, P(n) = Π_g p_g(N_g) N_g! Π_x p_g(x)^n(x) / n(x)!.
+
+def widened(problem: Problem, beliefs: ExactBeliefs, windows: Sequence[Window]) -> list[Window]:
+    """Windows beyond which nothing is left of the posterior."""
+    numbers = problem.numbers
+    if numbers is None or numbers.known:
+        return list(windows)
+    first = problem.model.variables[:1]
+    rows = np.eye(len(windows)) if first == (SIZES,) else np.ones((1, problem.model.domain(first).size))
+    laws = [beliefs.law_of_sum(first, row) for row in rows]
+    return [
+        window if law is None or window.law.variance == 0 else window.wider(law)
+        for window, law in zip(windows, laws, strict=True)
+    ]
+
+
+MOST_CONFIGURATIONS = 10_000_000
+"""Joint configurations of one individual that may be listed."""
+
+
+def listed_entries(problem: Problem, windows: Sequence[Window], *, most: int = MOST_CONFIGURATIONS) -> float:
+    """How many table entries a list of all populations has; infinity where one individual alone has more than ``most`` configurations."""
+    sizes = np.array(problem.model.size(problem.model.variables), dtype=float)
+    if np.log(sizes).sum() > np.log(most):
+        return np.inf
+    total = float(sizes.prod())
+    for window, mine in zip(windows, _configurations(problem, len(windows)), strict=True):
+        # Σ C(n + J − 1, J − 1) over n from 0 to N is C(N + J, J).
+        upto = float(binom(window.high + len(mine), len(mine)))
+        total *= upto if np.isinf(upto) else upto - float(binom(window.low - 1 + len(mine), len(mine)))
+    return total
+
+
+def _configurations(problem: Problem, kinds: int) -> list[Index]:
+    """Of every kind, the flat positions of the configurations that its individuals may have."""
+    joint = np.asarray(problem.model.marginal(problem.model.variables))
+    if kinds == 1:
+        return [np.flatnonzero(joint)]
+    first = np.arange(joint.size) // (joint.size // kinds)  # the first variable says of which kind one is
+    return [np.flatnonzero((joint.ravel() > 0) & (first == g)) for g in range(kinds)]
+
+
+def enumerated(problem: Problem, windows: Sequence[Window] | None = None) -> EnumeratedBeliefs:
+    """List every population with numbers in these windows, and weigh it.
+
+    With N_g individuals of kind g, of whom n(x) have the configuration x, P(n) = Π_g p_g(N_g) N_g! Π_x p_g(x)^n(x) / n(x)!.
     """
-    numbers = problem.numbers
-    assert numbers is not None
-    sizes = _first_sizes(problem, rng)
-    while True:
-        found, reached = _listed(problem, sizes, most)
-        if not any(reached):
-            return found
-        sizes = [int(MORE * n) + 1 if more else n for n, more in zip(sizes, reached, strict=True)]
-        sizes = [min(n, int(law.most)) for n, law in zip(sizes, numbers.laws, strict=True)]
-
-
-def _first_sizes(problem: Problem, rng: np.random.Generator) -> list[int]:
-    """Sizes up to which populations are listed at first: about nine standard deviations above the means, by tilted EP."""
-    from headcount.engines._reduce import likely_sizes  # which runs engines
-
-    numbers = problem.numbers
-    assert numbers is not None
-    if numbers.known:
-        return [int(law.most) for law in numbers.laws]
-    return likely_sizes(problem, rng)[0]
-
-
-def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBeliefs, list[bool]]:
-    """All populations up to some sizes, and at which of these the posterior is not yet negligible."""
-    numbers, model = problem.numbers, problem.model
-    assert numbers is not None
+    windows = first_windows(problem, np.random.default_rng(0)) if windows is None else windows
+    model = problem.model
     joint = np.asarray(model.marginal(model.variables))
-    groups = len(numbers.laws)
-    of_group = (
-        [np.ravel(joint) > 0]
-        if groups == 1
-        else [
-            np.ravel((np.arange(groups) == g).reshape(-1, *[1] * (joint.ndim - 1)) * joint) > 0
-            for g in range(groups)
-        ]
-    )
-    lists, logs = [], []
-    total = 1.0
-    for law, size, mine in zip(numbers.laws, sizes, of_group, strict=True):
-        possible = np.flatnonzero(mine)
-        if not len(possible):  # a group without individuals
-            lists.append(np.zeros((1, joint.size), dtype=np.int64))
-            logs.append(law.log_pmf(np.zeros(1)))
-            continue
-        total *= sum(comb(n + len(possible) - 1, len(possible) - 1) for n in range(int(law.least), size + 1))
-        if total * joint.size > most:
-            raise ProblemError(
-                f"Enumerate would list {total * joint.size:.3g} table entries and lists at most {most:.3g} (sizes up to {sizes}): use "
-                "PathGibbs for a reference answer"
-            )
-        share = np.ravel(joint)[possible].sum()
-        split = np.concatenate([compositions(n, len(possible)) for n in range(int(law.least), size + 1)])
-        people = split.sum(axis=1)
-        log_p = (
-            law.log_pmf(people) + gammaln(people + 1.0) + log_row(split, np.ravel(joint)[possible] / share)
-        )
-        counts = np.zeros((len(split), joint.size), dtype=split.dtype)
-        counts[:, possible] = split
+    counts, log_weight = np.zeros((1, joint.size), dtype=np.int16), np.zeros(1)
+    for window, possible in zip(windows, _configurations(problem, len(windows)), strict=True):
+        sizes = range(window.low, window.high + 1)
+        split = np.concatenate([compositions(n, len(possible)) for n in sizes])
+        people, law = split.sum(axis=1), joint.ravel()[possible]
+        log_p = window.law.log_pmf(people) + gammaln(people + 1.0) + log_row(split, law / law.sum())
+        more = np.zeros((len(split), joint.size), dtype=split.dtype)
+        more[:, possible] = split
         kept = log_p > -np.inf
-        lists.append(counts[kept])
-        logs.append(log_p[kept])
-    counts, log_weight = lists[0], logs[0]
-    for more, log_p in zip(lists[1:], logs[1:], strict=True):
-        counts = (counts[:, None] + more[None]).reshape(-1, joint.size)
-        log_weight = (log_weight[:, None] + log_p[None]).ravel()
-    beliefs = EnumeratedBeliefs(
-        model, int(sum(sizes)), counts.reshape(-1, *joint.shape), np.zeros(len(counts))
-    )
+        counts = (counts[:, None] + more[kept][None]).reshape(-1, joint.size)
+        log_weight = (log_weight[:, None] + log_p[kept][None]).ravel()
+    population = sum(window.high for window in windows)
+    beliefs = EnumeratedBeliefs(model, population, counts.reshape(-1, *joint.shape), np.zeros(len(counts)))
     for site in problem.sites:
         table = beliefs.table(site.scope).reshape(len(counts), -1)
         log_weight = log_weight + log_likelihood(site, table)
@@ -280,9 +275,4 @@ def _listed(problem: Problem, sizes: list[int], most: int) -> tuple[EnumeratedBe
         )
     weights = np.exp(log_weight - log_evidence)
     found = {"populations": len(counts), "configurations": int(np.count_nonzero(joint))}
-    made = replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)
-    reached = [
-        law.variance > 0 and size < law.most and weights[counts @ mine >= size].sum() > MOST_LEFT_OUT
-        for law, size, mine in zip(numbers.laws, sizes, np.array(of_group, dtype=float), strict=True)
-    ]
-    return made, reached
+    return replace(beliefs, weights=weights / weights.sum(), log_evidence=log_evidence, diagnostics=found)

@@ -60,6 +60,10 @@ def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
     rooted, people = problem.model.rooted(), int(problem.population)
     if rooted is None:
         return "the model is not a chain or tree"
+    if problem.disperses:
+        return "individuals move together"
+    if problem.numbers is not None:
+        return "individuals are of several kinds, or of unknown number"
     if people > LARGEST_POPULATION:
         return f"N = {people}, at most N = {LARGEST_POPULATION} is possible"
     if any(len(site.scope) > 2 for site in problem.sites):
@@ -84,9 +88,7 @@ def _observed_edges(problem: Problem) -> list[Scope]:
     return list(edges.values())
 
 
-def _edges_as_nodes(
-    tree: RootedTree, children: set[int]
-) -> tuple[RootedTree, dict[int, int], dict[int, int]]:
+def edges_as_nodes(tree: RootedTree, children: set[int]) -> tuple[RootedTree, dict[int, int], dict[int, int]]:
     """The tree with a node (x_u, x_v) on the edges above some children; where each node has gone, and each edge's new node."""
     names: list[Hashable] = []
     parents: list[int] = []
@@ -124,7 +126,7 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
     """
     tree = fitting_tree(problem, "recursion over individuals", few_individuals_fit(problem))
     seen = {tree.place(scope).node for scope in _observed_edges(problem)}
-    rooted, moved, between = _edges_as_nodes(tree, seen)
+    rooted, moved, between = edges_as_nodes(tree, seen)
     states = JointStates(tree, rooted, moved, between, problem.population, {}, {})
     states.local.update(_local(problem, states))
     down = [(u, v) for v, u in enumerate(rooted.parents) if v > 0]

@@ -3,7 +3,11 @@
 Nodes are numbered in preorder, so the subtree below node v is the range v … end[v] − 1. The cells of all nodes lie one
 after the other (node v starts at `node_start[v]`), and so do the entries of all edge tables (edge parent(v) → v, row by
 row, starts at `edge_start[v]`; the root has none). An observed total is a *slot*; a cell or entry may feed several slots,
-and a slot may be fed by several cells of one table. One individual feeds a slot at most once.
+and a slot may be fed by several cells of one table.
+
+A unit that stands for w individuals changes a total by w, with the ratio l(k + w)/l(k) = Π_j l(k + j + 1)/l(k + j), j < w. So a total of
+units of different weight has one slot per j, all with its count k, whose ratios are those at k + j: such a unit *feeds* the first w of
+them (their ratios are multiplied), and *shifts* the counts of all of them by w.
 """
 
 from __future__ import annotations
@@ -21,8 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from headcount import memory
 from headcount._types import Array, Index
 from headcount.individual import RootedTree
-from headcount.observe import Poisson, ProblemError
-from headcount.population import Dispersion, Overdispersion
+from headcount.observe import SIZES, Poisson, ProblemError
 from headcount.tables import Domain, Scope, dense
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ TABLE_ENTRIES = 8_000_000
 """Ratio tables up to this size (64 MB) are filled for every noise; above it Poisson is evaluated in closed form."""
 BLOCK = 2_000_000
 """Log-likelihoods evaluated at once (16 MB per temporary array)."""
+MOST_WEIGHT = 100
+"""Individuals that a unit may stand for, where units of different weight are counted together: a slot for each."""
 
 
 class TreeArrays(NamedTuple):
@@ -56,14 +61,21 @@ class SlotArrays(NamedTuple):
     """The observed totals: which cells feed them and the likelihood ratio l(y | k + 1) / l(y | k) of each."""
 
     node_mode: np.ndarray  # (V,) 0: not observed; 1: at most one slot per cell, one cell per slot; 2: sums
-    node_first: np.ndarray  # (cells + 1,) CSR over cells
+    node_first: np.ndarray  # (cells + 1,) CSR over cells: the slots whose ratios a unit there multiplies
     node_slot: np.ndarray
     edge_mode: np.ndarray  # (V,) 0 or 2
     edge_first: np.ndarray  # (entries + 1,) CSR over entries; (1,) when no edge is observed
     edge_slot: np.ndarray
+    node_shift_first: np.ndarray  # the same of the slots whose counts it shifts, each as often as it counts
+    node_shift: np.ndarray
+    edge_shift_first: np.ndarray
+    edge_shift: np.ndarray
     # (slots, 5): 1 when the ratio is Poisson's closed form (else 0), y, lambda, lambda_0, table start
     law: np.ndarray
     table: np.ndarray  # the other slots' ratios for k = 0 … N, one slot after the other
+    total: (
+        np.ndarray
+    )  # (slots,) the observed total that each slot is of; the first slots are the totals themselves
 
 
 class PathState(NamedTuple):
@@ -114,6 +126,8 @@ class SamplingArrays:
     population: int
     rho: tuple[NDArray[np.float64], ...] | None = None
     """Intra-class correlation of every row of every node's transition (the root's first); None where rows do not vary."""
+    members: NDArray[np.int64] | None = None
+    """(V, members + 1) where the states of every member begin, where the root says whose member an individual is; None elsewhere."""
 
     @property
     def cells(self) -> int:
@@ -183,6 +197,11 @@ class SamplingArrays:
                 counts[site.index] = site.noise.counts
         return np.where(np.isnan(counts), max(self.population - float(np.nansum(counts)), 0.0), counts)
 
+    @property
+    def weighted(self) -> bool:
+        """Whether units of different weight are counted together."""
+        return len(self.slots.total) > sum(len(site) for site in self.sites)
+
     def impossible(self, slot_count: NDArray[np.int64]) -> list[str]:
         """The names of observed totals that have probability zero at these counts."""
         bad: list[str] = []
@@ -204,8 +223,8 @@ def _joined(rows: Any, columns: Any, size: int) -> Index:
     return np.asarray(connected_components(graph, directed=False)[1])
 
 
-def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
-    """The arrays of a problem, or one `ProblemError` that says all that keeps `engine` from taking it."""
+def sampling_arrays(problem: Problem, *, engine: str, weights: bool = True) -> SamplingArrays:
+    """The arrays of a problem, or one `ProblemError` that says all that keeps `engine` from taking it; not all know ``weights``."""
     rooted = problem.model.rooted()
     if rooted is None:
         raise ProblemError(
@@ -217,19 +236,15 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
             f"{engine} needs independent errors, and {name} is seen with correlated ones: give their variances only, or use ClosedForm"
             for name in correlated
         )
-    weighted = [
-        site.names[0]
-        for site in problem.sites
-        if site.weights is not None and not np.isin(site.weights.data, (0.0, 1.0)).all()
-    ]
+    most = MOST_WEIGHT if weights else 1
+    weighted = [site.names[0] for site in problem.sites if not _countable(site, most)]
     if weighted:
         raise ProblemError(
-            f"{engine} counts every unit once, and {name} counts units that stand for different numbers of individuals: use TiltedEP, "
-            "or Enumerate for few"
+            f"{engine} counts units that stand for whole numbers of individuals up to {most}, and {name} counts others: use TiltedEP"
             for name in weighted
         )
     rooted = _preorder(rooted)
-    rho = row_correlations(problem.dispersion, rooted)
+    rho = problem.together.row_correlations(rooted)
     rooted = rooted if rho is None else _with_own_rows(rooted)
     tree, sites, population = _tree_arrays(rooted), tuple(problem.sites), int(problem.population)
     return SamplingArrays(
@@ -240,7 +255,23 @@ def sampling_arrays(problem: Problem, *, engine: str) -> SamplingArrays:
         sites=sites,
         population=population,
         rho=rho,
+        members=_member_starts(problem, rooted),
     )
+
+
+def _countable(site: Site, most: int) -> bool:
+    """Whether every weight of a site is a whole number from 0 to ``most``."""
+    data = np.zeros(0) if site.weights is None else site.weights.data
+    return bool(((data == np.rint(data)) & (data >= 0) & (data <= most)).all())
+
+
+def _member_starts(problem: Problem, rooted: RootedTree) -> NDArray[np.int64] | None:
+    """Where the states of every member of a cloud begin, by node; its labels are pairs (member, state)."""
+    if rooted.variables[0] != SIZES:
+        return None
+    members = np.arange(rooted.sizes[0] + 1)
+    whose = [np.array(problem.model.states[v])[:, 0] for v in rooted.variables[1:]]
+    return np.array([members, *(np.searchsorted(own, members) for own in whose)], dtype=np.int64)
 
 
 def _with_own_rows(rooted: RootedTree) -> RootedTree:
@@ -249,15 +280,10 @@ def _with_own_rows(rooted: RootedTree) -> RootedTree:
     return rooted.with_law(rooted.initial, (None, *own))
 
 
-def row_correlations(
-    dispersion: Dispersion | None, rooted: RootedTree
-) -> tuple[NDArray[np.float64], ...] | None:
-    """rho of every row, by node; None for individuals that move alone."""
-    if not isinstance(dispersion, Overdispersion) or dispersion.rho is None:
-        return None
-    steps = zip(rooted.variables[1:], rooted.parents[1:], strict=True)
-    rows = [dispersion.rows(v, rooted.sizes[u]) for v, u in steps]
-    return (np.array([dispersion.initial or 0.0]), *rows)
+def row_kappa(rho: Array, rows: int) -> Array:
+    """1/rho − 1 by row; 0 where rows do not vary."""
+    made = np.broadcast_to(np.asarray(rho, dtype=float), (rows,))
+    return np.where(made > 0, 1.0 / np.where(made > 0, made, 1.0) - 1.0, 0.0)
 
 
 def _preorder(rooted: RootedTree) -> RootedTree:
@@ -329,37 +355,92 @@ def _slot_arrays(
 ) -> SlotArrays:
     """Slots numbered site by site, each with the flat cells or entries that feed it."""
     total = sum(len(site) for site in sites)
-    node_feeds: list[NDArray[np.int64]] = []
-    edge_feeds: list[NDArray[np.int64]] = []
-    node_mode, edge_mode = np.zeros((2, len(rooted.variables)), dtype=np.int64)
+    heaviest = _heaviest(sites, total)
+    feeds: dict[bool, list[NDArray[np.int64]]] = {False: [], True: []}  # by whether they are of an edge
+    shifts: dict[bool, list[NDArray[np.int64]]] = {False: [], True: []}
+    modes = {
+        False: np.zeros(len(rooted.variables), np.int64),
+        True: np.zeros(len(rooted.variables), np.int64),
+    }
     first = 0
     for site in sites:
-        place, pairs = rooted.place(site.scope), _feeds(rooted, site)
-        start = (tree.edge_start if place.edge else tree.node_start)[place.node]
-        (edge_feeds if place.edge else node_feeds).append(pairs + np.array([start, first]))
-        (edge_mode if place.edge else node_mode)[place.node] = 2
+        place, (entry, slot, weight) = rooted.place(site.scope), _feeds(rooted, site)
+        entry = entry + (tree.edge_start if place.edge else tree.node_start)[place.node]
+        feeds[place.edge].append(_repeated(entry, slot + first, weight, heaviest))
+        shifts[place.edge].append(_shifted(entry, slot + first, weight, heaviest))
+        modes[place.edge][place.node] = 2
         first += len(site)
-    node_first, node_slot = _by_entry(node_feeds, int(tree.node_start[-1]))
+    node, node_shift = (_by_entry(pairs[False], int(tree.node_start[-1])) for pairs in (feeds, shifts))
     # Without observed edges one number says so, and large edge tables cost nothing.
-    edge_first, edge_slot = _by_entry(edge_feeds, int(tree.edge_start[-1]) if edge_feeds else 0)
-    _mark_simple(tree, node_mode, node_first, node_slot, total)
-    law, table = _ratios(sites, population, total, engine)
-    return SlotArrays(node_mode, node_first, node_slot, edge_mode, edge_first, edge_slot, law, table)
+    entries = int(tree.edge_start[-1]) if feeds[True] else 0
+    edge, edge_shift = (_by_entry(pairs[True], entries) for pairs in (feeds, shifts))
+    of_total = np.concatenate([np.arange(total), np.repeat(np.arange(total), heaviest.most - 1)]).astype(
+        np.int64
+    )
+    _mark_simple(tree, modes[False], *node, len(of_total))
+    law, table = _ratios(sites, population * int(heaviest.most.max(initial=1)), total, engine)
+    later = np.arange(total, len(of_total)) - heaviest.start[of_total[total:]] + 1
+    more = law[of_total[total:]]
+    # Ratios at k + j: further on in the table, or with the rate of j individuals more.
+    more[:, 4] += np.where(more[:, 0] == 0, later, 0)
+    more[:, 3] += np.where(more[:, 0] == 1, more[:, 2] * later, 0.0)
+    laws = np.concatenate([law, more])
+    return SlotArrays(
+        modes[False], *node, modes[True], *edge, *node_shift, *edge_shift, laws, table, of_total
+    )
 
 
-def _feeds(rooted: RootedTree, site: Site) -> NDArray[np.int64]:
-    """Pairs (flat cell of the node, or entry of the edge's table; slot within the site)."""
+class Heaviest(NamedTuple):
+    """The largest weight of a unit in every observed total, and where its further slots begin."""
+
+    most: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+
+def _heaviest(sites: tuple[Site, ...], total: int) -> Heaviest:
+    """Of all totals, site by site."""
+    parts = [
+        np.ones(len(site), np.int64)
+        if site.weights is None
+        else np.maximum(np.rint(site.weights.max(axis=1).toarray().ravel()), 1).astype(np.int64)
+        for site in sites
+    ]
+    most = np.concatenate([np.zeros(0, np.int64), *parts])
+    return Heaviest(most, total + _starts(most - 1)[:-1])
+
+
+def _repeated(entry: Index, slot: Index, weight: Index, heaviest: Heaviest) -> NDArray[np.int64]:
+    """Pairs (entry, slot) of the first ``weight`` slots of a total."""
+    which = np.repeat(np.arange(len(entry)), weight)
+    j = np.arange(len(which)) - np.repeat(np.cumsum(weight) - weight, weight)
+    own = slot[which]
+    return np.stack([entry[which], np.where(j == 0, own, heaviest.start[own] + j - 1)], axis=1).astype(
+        np.int64
+    )
+
+
+def _shifted(entry: Index, slot: Index, weight: Index, heaviest: Heaviest) -> NDArray[np.int64]:
+    """Pairs (entry, slot) of all slots of a total, each ``weight`` times."""
+    most = heaviest.most[slot]
+    every = _repeated(entry, slot, most, heaviest)
+    return np.repeat(every, np.repeat(weight, most), axis=0)
+
+
+def _feeds(rooted: RootedTree, site: Site) -> tuple[Index, Index, Index]:
+    """Flat cells of the node, or entries of the edge's table, that count in a site; the slot within the site; and the weight."""
     if site.index is not None:
         entry, slot = np.asarray(site.index, dtype=np.int64), np.arange(len(site))
+        weight = np.ones(len(site), np.int64)
     else:
         weights = site.weights.tocoo()  # type: ignore[union-attr]
         kept = weights.data != 0
         slot, entry = weights.coords[0][kept].astype(np.int64), weights.coords[1][kept].astype(np.int64)
+        weight = np.rint(weights.data[kept]).astype(np.int64)
     place = rooted.place(site.scope)
     if place.turned:
         domain = Domain(site.scope, place.shape[::-1])
         entry = domain.positions(site.scope[::-1])[entry]
-    return np.stack([entry, slot], axis=1).astype(np.int64)
+    return entry, slot, weight
 
 
 def _by_entry(pairs: list[NDArray[np.int64]], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

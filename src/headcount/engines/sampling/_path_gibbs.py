@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import memory
+from headcount.engines._cost import BYTES, sizes
 from headcount.engines._engine import Rule, flag, or_none, whole
 from headcount.engines.exact._few_individuals import push
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
@@ -46,7 +47,7 @@ from headcount.engines.sampling._sampler import FEWEST_DRAWS, Batch, Chain, Run,
 from headcount.engines.sampling._statistics import BatchMoments
 from headcount.engines.sampling._worms import PathWorms, path_worms, worm_space
 from headcount.individual import Model
-from headcount.observe import ProblemError
+from headcount.observe import Poisson, Problem, ProblemError
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -86,6 +87,23 @@ def exact_paths(population: int) -> int:
     return min(20, max(4, ceil(population / 20)))
 
 
+STATE_DRAWN, STATE_WEIGHED = 1.3e-7, 1e-9
+"""Seconds per individual, variable and sweep of the path sampler: fixed, and per state of the variable. Fitted at L = 36 and 100."""
+FLOW_SUMMED, FLOW_REDRAWN = 2.2e-9, 0.6e-9
+"""Seconds per flow and sweep of the path sampler: to add it to the sums, and per path redrawn exactly. Measured at L = 120, T = 10."""
+PAIR_REDRAWN, PAIR_WEIGHED, STRETCHES = 6e-4, 5e-8, 65
+"""Seconds per pair of individuals redrawn together: fixed, and per pair of states; and stretches of sweeps between them. Measured at
+L = 30 and 60."""
+SUMS_PER_FLOW, SUMS_PER_CELL = 24, 20
+"""Numbers per flow and per cell that a chain holds: batch moments, sums, squares, proposals."""
+SAMPLER_BYTES = 20_000_000
+"""What R-hat and effective size take beside that: about twelve arrays of 200 000 numbers (``sampling/_statistics.py``)."""
+KEPT_BYTES, KEPT_DRAWS = 256_000_000, 1000
+"""The sampler's own limits on kept configurations (bytes) and node tables per chain."""
+RATIO_ENTRIES = 8_000_000
+"""Up to here the samplers tabulate Poisson's likelihood ratios too."""
+
+
 @dataclass(frozen=True)
 class PathGibbs(Sampler):
     """Individual-level Gibbs sampling on chains and trees, any noise, entries and sums of nodes and edges.
@@ -122,9 +140,9 @@ class PathGibbs(Sampler):
     -----
     Moves change one individual, exchange two individuals' subtrees, or go round cycles of individuals at nodes with exact counts (worms);
     of at most five individuals, pairs are redrawn as well. Worms connect all tables between nodes that are counted exactly, whatever moves
-    are possible, and cross nodes between them that are not. Where flows are observed beside exact counts there are none: data that allow a
-    change only to three or more individuals at once can then leave states that are never reached, which R-hat need not see. The seed fixes
-    every bit, whatever the number of workers.
+    are possible, and cross nodes between them that are not; where flows are observed they are proposals. Between exact totals of several
+    groups, individuals of different groups exchange their cells at any set of times, unless flows are observed. The seed fixes every bit,
+    whatever the number of workers.
 
     Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Overdispersion(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
@@ -143,6 +161,7 @@ class PathGibbs(Sampler):
     name: ClassVar[str] = "PathGibbs"
     draws_rows: ClassVar[bool] = True
     takes_candidates: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {
         **Sampler.rules,
         "sweeps": whole(),
@@ -158,6 +177,31 @@ class PathGibbs(Sampler):
         "Check these counts against the model's zeros and the population; if they can be right, raise burn_in or give start= a model"
         " near the data (for example the problem's model tilted to its MAP)"
     )
+
+    def memory(self, problem: Problem) -> int:
+        """States of all individuals per chain and kept configuration, sums per flow, node tables, likelihood ratios."""
+        size = sizes(problem)
+        states = 2 * self.chains * size.people * len(problem.model.variables)
+        kept = min(states * min(self.draws, self.sweeps), KEPT_BYTES)
+        rows, tabulated = size.people + 1, size.seen
+        if tabulated * rows > RATIO_ENTRIES:
+            tabulated = sum(len(s) for s in problem.sites if not isinstance(s.noise, Poisson))
+        sums = SUMS_PER_FLOW * size.tables + SUMS_PER_CELL * size.cells
+        drawn = min(KEPT_DRAWS, self.sweeps) * size.cells  # 4 bytes per count, and one copy
+        return BYTES * (tabulated * rows + self.chains * (sums + drawn)) + SAMPLER_BYTES + states + kept
+
+    def seconds(self, problem: Problem, speed: float) -> float:
+        """See `Engine`."""
+        del speed
+        size, widths = sizes(problem), [len(s) for s in problem.model.states.values()]
+        redrawn = self.exact or exact_paths(size.people)
+        drawn = size.people * len(widths) * (STATE_DRAWN + STATE_WEIGHED * max(widths))
+        drawn += size.tables * (FLOW_SUMMED + FLOW_REDRAWN * redrawn)
+        alone = problem.dispersion is None and all(len(site.scope) == 1 for site in problem.sites)
+        pairs = self.pairs or pairs_at_once(size.people, widths, possible=alone)
+        paired = STRETCHES * pairs * (PAIR_REDRAWN + PAIR_WEIGHED * sum(width**2 for width in widths))
+        sweeps = self.burn_in + self.sweeps
+        return float(self.chains * (sweeps * drawn + paired) / min(self.workers, self.chains))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -219,24 +263,17 @@ class PathGibbs(Sampler):
         """Sweeps; where rows of transitions vary, each sweep is followed by a draw of the rows given the paths."""
         arrays, learned = run.arrays, run.learned
         worms, space = learned.worms, worm_space(arrays, learned.worms)
+
+        def sweep(tree: Any, moves: Any, rows: NDArray[Any], first: int, using: PathWorms) -> None:
+            given = (tree, arrays.slots, chain.state, learned.proposal, moves, sums, rows, run.thin)
+            sweep_paths(*given, first, using, space)
+
         if arrays.rho is not None:
             # Futures are exchanged by weights in which the rows are integrated out, so the rows are drawn at once after that.
-            moves, given_rows = (1, 1, False, learned.exact), worms._replace(near=False)
-            for sweep in range(before, before + count):
-                rows = draws[sweep // run.thin - before // run.thin :]
-                sweep_paths(
-                    chain.tree,
-                    arrays.slots,
-                    chain.state,
-                    learned.proposal,
-                    moves,
-                    sums,
-                    rows,
-                    run.thin,
-                    sweep,
-                    given_rows,
-                    space,
-                )
+            given_rows = worms._replace(near=False)
+            for k in range(before, before + count):
+                rows = draws[k // run.thin - before // run.thin :]
+                sweep(chain.tree, (1, 1, False, learned.exact), rows, k, given_rows)
                 if worms.near:
                     exchange_futures(arrays.tree, arrays.slots, chain.state, worms, space)
                 _redraw_rows(arrays, chain)
@@ -244,19 +281,7 @@ class PathGibbs(Sampler):
         for _ in range(learned.pairs if count else 0):
             redraw_pair(arrays, chain.state)
         moves = (count, SINGLE_SITE_EVERY if learned.proposing else 1, learned.proposing, learned.exact)
-        sweep_paths(
-            arrays.tree,
-            arrays.slots,
-            chain.state,
-            learned.proposal,
-            moves,
-            sums,
-            draws,
-            run.thin,
-            before,
-            worms,
-            space,
-        )
+        sweep(arrays.tree, moves, draws, before, worms)
 
     def snapshot(self, state: PathState) -> NDArray[np.int16]:
         """All paths."""
@@ -548,7 +573,7 @@ def _pairs_of(arrays: SamplingArrays, asked: int | None) -> int:
     ProblemError
         When pairs are asked for beside observed flows or rows that vary, whose weights are not in their law, or of one individual.
     """
-    possible = arrays.rho is None and not arrays.slots.edge_mode.any()
+    possible = arrays.rho is None and not arrays.slots.edge_mode.any() and not arrays.weighted
     if asked and (not possible or arrays.population < 2):
         raise ProblemError(
             f"PathGibbs(pairs={asked}): pairs are redrawn among two or more independent individuals where no flows are observed: "

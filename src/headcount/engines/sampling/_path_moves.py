@@ -23,6 +23,11 @@ all the others, with b at the end, and then takes the place of somebody there: t
 only some cells or sums of a node are exact, the one in hand draws its way through that node, free to be in any class of cells that count
 in the same exact totals, and somebody of that class is taken in hand next.
 
+Two individuals of different members of a cloud (groups) exchange their cells at a set of nodes, each staying what it is; totals over all
+members stay as they are. All 2^V sets are weighed at once: whether cells are exchanged at a node is a variable with two values on the tree,
+
+    M_v(z) = Σ_z' P_v(x_u(z), x_v(z')) P_v(y_u(z), y_v(z')) Π_children c M_c(z'),    z at the root: not exchanged.
+
 A whole path is also redrawn from one individual's exact law given all the others, by sum-product on its tree:
 
     beta_v(j) = r_v(j) Π_children c M_c(j),    M_v(i) = Σ_j P_v(i, j) r_uv(i, j) beta_v(j)
@@ -161,14 +166,14 @@ def _sweep_any_node(tree, slots, state, v, work):
     start, end, mode = tree.node_start[v], tree.node_start[v + 1], slots.node_mode[v]
     node_count, node_ratio, slot_count = state.node_count, state.node_ratio, state.slot_count
     feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
-    slot_ratio = state.slot_ratio
+    first, shift, slot_ratio = slots.node_shift_first, slots.node_shift, state.slot_ratio
     here, weights = state.path[v], work[: end - start]
     for m in range(here.size):
         if state.stop[0] != 0:
             return
         old = here[m]
         move_node(
-            mode, start + old, -1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+            mode, start + old, -1, node_count, node_ratio, first, shift, noise, table, slot_count, slot_ratio
         )
         if mode == 2:
             refresh(start, end, node_ratio, feed, slot, slot_ratio)
@@ -182,7 +187,7 @@ def _sweep_any_node(tree, slots, state, v, work):
             new = old
         here[m] = new
         move_node(
-            mode, start + new, 1, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio
+            mode, start + new, 1, node_count, node_ratio, first, shift, noise, table, slot_count, slot_ratio
         )
         if any_edge:
             _touch_edges(tree, slots, state, v, m, new, 1)
@@ -204,16 +209,17 @@ def _sweep_single_sites(tree, slots, state, weights):
 
 
 @bare
-def _exchange(leave, leave_too, enter, enter_too, first, slot, law, table, slot_count, slot_ratio):
+def _exchange(slots, state, leave, leave_too, enter, enter_too):
     """Move two individuals between entries of one edge table; returns l(y | after) / l(y | before)."""
-    move(leave, -1, first, slot, law, table, slot_count, slot_ratio)
+    first, slot, slot_ratio = slots.edge_first, slots.edge_slot, state.slot_ratio
+    move_edge(slots, state, leave, -1)
     before = product(leave, first, slot, slot_ratio)
-    move(leave_too, -1, first, slot, law, table, slot_count, slot_ratio)
+    move_edge(slots, state, leave_too, -1)
     before *= product(leave_too, first, slot, slot_ratio)
     after = product(enter, first, slot, slot_ratio)
-    move(enter, 1, first, slot, law, table, slot_count, slot_ratio)
+    move_edge(slots, state, enter, 1)
     after *= product(enter_too, first, slot, slot_ratio)
-    move(enter_too, 1, first, slot, law, table, slot_count, slot_ratio)
+    move_edge(slots, state, enter_too, 1)
     return after / before
 
 
@@ -223,10 +229,8 @@ def _cross(tree, slots, state):
 
     One function: passing the tuples on for each of them took 5 % of a sweep.
     """
-    path, random, law, noise, table = state.path, state.random, tree.law, slots.law, slots.table
+    path, random, law, mode = state.path, state.random, tree.law, slots.edge_mode
     parent, sizes, law_start, edge_start = tree.parent, tree.sizes, tree.law_start, tree.edge_start
-    mode, feed, slot, slot_count, slot_ratio = (
-        slots.edge_mode, slots.edge_first, slots.edge_slot, state.slot_count, state.slot_ratio)  # fmt: skip
     nodes, people = path.shape
     if min(nodes, people) < 2:
         return
@@ -245,14 +249,12 @@ def _cross(tree, slots, state):
         if gain == 0.0:
             continue
         if mode[v] != 0:
-            gain *= _exchange(at + old, at + old_other, at + new, at + new_other,
-                              feed, slot, noise, table, slot_count, slot_ratio)  # fmt: skip
+            gain *= _exchange(slots, state, at + old, at + old_other, at + new, at + new_other)
         if uniform(random) < gain:
             for w in range(v, tree.end[v]):
                 path[w, m], path[w, k] = path[w, k], path[w, m]
         elif mode[v] != 0:
-            _exchange(at + new, at + new_other, at + old, at + old_other,
-                      feed, slot, noise, table, slot_count, slot_ratio)  # fmt: skip
+            _exchange(slots, state, at + new, at + new_other, at + old, at + old_other)
 
 
 # ---- worms between exactly counted nodes
@@ -345,9 +347,10 @@ def exchange_futures(tree, slots, state, worms, work):
 def _shift_inside(tree, slots, state, inside, m, step):
     """Take individual m out of the counts of the nodes ``inside`` (`step` = −1) or put it back (+1)."""
     feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
+    first, shift = slots.node_shift_first, slots.node_shift
     for w in inside:
         cell, mode = tree.node_start[w] + state.path[w, m], slots.node_mode[w]
-        move_node(mode, cell, step, state.node_count, state.node_ratio, feed, slot, noise, table,
+        move_node(mode, cell, step, state.node_count, state.node_ratio, first, shift, noise, table,
                   state.slot_count, state.slot_ratio)  # fmt: skip
         if mode == 2:
             refresh(
@@ -513,6 +516,65 @@ def far_worm(tree, slots, state, worms, far, work):
                 path[w, owner[k]] = fresh[k]
 
 
+# ---- individuals of different members
+
+
+@bare
+def _pair_weight(tree, option, v, above, here):
+    """P_v of both individuals, given whether cells are exchanged at the parent and at node v."""
+    u, size, start = tree.parent[v], tree.sizes[v], tree.law_start[v]
+    one = tree.law[start + option[u, above, 0] * size + option[v, here, 0]]
+    return one * tree.law[start + option[u, above, 1] * size + option[v, here, 1]]
+
+
+@bare
+def _fill_options(tree, path, worms, m, k, option, beta):
+    """The states of two individuals at every node, as they are and with their cells exchanged; ``beta`` is 0 where they cannot be."""
+    g, h, mark = path[0, m], path[0, k], worms.mark
+    for v in range(path.shape[0]):
+        x, y, start, at = path[v, m], path[v, k], worms.members[v], tree.node_start[v]
+        x_new, y_new = start[g] + y - start[h], start[h] + x - start[g]
+        may = v > 0 and x_new < start[g + 1] and y_new < start[h + 1]
+        # Data must not tell the two members' cells apart.
+        may = may and mark[at + x_new] == mark[at + y] and mark[at + y_new] == mark[at + x]
+        option[v, 0, 0], option[v, 0, 1] = x, y
+        option[v, 1, 0], option[v, 1, 1] = (x_new, y_new) if may else (x, y)
+        beta[v, 0], beta[v, 1] = 1.0, 1.0 if may else 0.0
+
+
+@bare
+def exchange_cells(tree, state, worms, option, beta):
+    """As many random pairs as there are individuals; of different members, they exchange cells at a set of nodes drawn from its law.
+
+    ``option[v, z]``, the two states at node v, and ``beta[v, z]`` are working arrays.
+    """
+    path, random, count = state.path, state.random, state.node_count
+    nodes, people = path.shape
+    for _ in range(people if worms.members.size > 0 else 0):
+        m, k = below(random, people), below(random, people)
+        if path[0, m] == path[0, k]:
+            continue
+        _fill_options(tree, path, worms, m, k, option, beta)
+        for v in range(nodes - 1, 0, -1):
+            u = tree.parent[v]
+            for z in range(2):
+                stay, turn = _pair_weight(tree, option, v, z, 0), _pair_weight(tree, option, v, z, 1)
+                beta[u, z] *= stay * beta[v, 0] + turn * beta[v, 1]
+            rescale(beta[u])
+        beta[0, 0], beta[0, 1] = 0.0, 0.0  # from here on, beta[v, 0] is whether cells are exchanged at node v
+        for v in range(1, nodes):
+            above = int(beta[tree.parent[v], 0])
+            stay = beta[v, 0] * _pair_weight(tree, option, v, above, 0)
+            turn = beta[v, 1] * _pair_weight(tree, option, v, above, 1)
+            here = 1 if uniform(random) * (stay + turn) < turn else 0
+            beta[v, 0] = here
+            at = tree.node_start[v]
+            for one in range(2):
+                count[at + option[v, 0, one]] -= 1
+                count[at + option[v, here, one]] += 1
+            path[v, m], path[v, k] = option[v, here, 0], option[v, here, 1]
+
+
 # ---- whole paths
 
 
@@ -522,10 +584,13 @@ def shift_individual(tree, slots, state, m, step):
     path, node_mode, node_start, node_ratio = state.path, slots.node_mode, tree.node_start, state.node_ratio
     feed, slot, noise, table = slots.node_first, slots.node_slot, slots.law, slots.table
     node_count, slot_count, slot_ratio = state.node_count, state.slot_count, state.slot_ratio
+    first, shift = slots.node_shift_first, slots.node_shift
     for v in range(path.shape[0]):
         j, mode = path[v, m], node_mode[v]
         cell = node_start[v] + j
-        move_node(mode, cell, step, node_count, node_ratio, feed, slot, noise, table, slot_count, slot_ratio)
+        move_node(
+            mode, cell, step, node_count, node_ratio, first, shift, noise, table, slot_count, slot_ratio
+        )
         if slots.edge_mode[v] != 0:
             move_edge(slots, state, tree.edge_start[v] + path[tree.parent[v], m] * tree.sizes[v] + j, step)
         if step < 0 and mode == 2:
@@ -686,11 +751,12 @@ def _propose(nodes, parent, sizes, start, accept, alias, random, fresh):
 
 
 @bare
-def _gain(old, new, first, slot, law, table, slot_count, slot_ratio):
+def _gain(slots, state, old, new, first, slot, shift_first, shift):
     """Likelihood ratio of one individual moving from one cell or entry to another."""
-    move(old, -1, first, slot, law, table, slot_count, slot_ratio)
+    law, table, slot_count, slot_ratio = slots.law, slots.table, state.slot_count, state.slot_ratio
+    move(old, -1, shift_first, shift, law, table, slot_count, slot_ratio)
     gain = product(new, first, slot, slot_ratio) / product(old, first, slot, slot_ratio)
-    move(old, 1, first, slot, law, table, slot_count, slot_ratio)
+    move(old, 1, shift_first, shift, law, table, slot_count, slot_ratio)
     return gain
 
 
@@ -699,7 +765,7 @@ def _node_gain(slots, state, mode, old, new):
     """Likelihood ratio of one individual moving from cell `old` to cell `new` of a node."""
     law, table, first, slot = slots.law, slots.table, slots.node_first, slots.node_slot
     if mode == 2:
-        return _gain(old, new, first, slot, law, table, state.slot_count, state.slot_ratio)
+        return _gain(slots, state, old, new, first, slot, slots.node_shift_first, slots.node_shift)
     gain = state.node_ratio[new]
     if first[old + 1] > first[old]:
         gain /= ratio(law, table, slot[first[old]], state.node_count[old] - 1)
@@ -722,8 +788,8 @@ def _log_gain(tree, slots, state, proposal, m, fresh):
         if old != new and node_mode[v] != 0:
             gain *= _node_gain(slots, state, node_mode[v], node_start[v] + old, node_start[v] + new)
         if edge_mode[v] != 0:
-            gain *= _gain(edge_start[v] + row_old + old, edge_start[v] + row_new + new, slots.edge_first, slots.edge_slot,
-                          slots.law, slots.table, state.slot_count, state.slot_ratio)  # fmt: skip
+            gain *= _gain(slots, state, edge_start[v] + row_old + old, edge_start[v] + row_new + new,
+                          slots.edge_first, slots.edge_slot, slots.edge_shift_first, slots.edge_shift)  # fmt: skip
         if gain < 1e-60 or gain > 1e60:
             log_gain += math.log(gain)
             gain = 1.0
@@ -767,11 +833,11 @@ def draw_paths(tree, slots, state, proposal):
             state.node_count[tree.node_start[v] + fresh[v]] += 1
             if slots.edge_mode[v] != 0:
                 entry = tree.edge_start[v] + fresh[tree.parent[v]] * tree.sizes[v] + fresh[v]
-                for a in range(slots.edge_first[entry], slots.edge_first[entry + 1]):
-                    state.slot_count[slots.edge_slot[a]] += 1
+                for a in range(slots.edge_shift_first[entry], slots.edge_shift_first[entry + 1]):
+                    state.slot_count[slots.edge_shift[a]] += 1
     for cell in range(state.node_count.size):
-        for a in range(slots.node_first[cell], slots.node_first[cell + 1]):
-            state.slot_count[slots.node_slot[a]] += state.node_count[cell]
+        for a in range(slots.node_shift_first[cell], slots.node_shift_first[cell + 1]):
+            state.slot_count[slots.node_shift[a]] += state.node_count[cell]
     for s in range(state.slot_count.size):
         state.slot_ratio[s] = ratio(slots.law, slots.table, s, state.slot_count[s])
     refresh(0, state.node_count.size, state.node_ratio, slots.node_first, slots.node_slot, state.slot_ratio)
@@ -818,7 +884,7 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before, 
         np.empty(most),
         np.empty(tree.edge_start[-1]),
     )
-    fresh = np.empty(nodes, dtype=np.int64)
+    fresh, option = np.empty(nodes, dtype=np.int64), np.empty((nodes, 2, 2), dtype=np.int64)
     table = np.zeros(tree.edge_start[-1], dtype=np.int64)
     row = 0
     for sweep in range(before, before + sweeps):
@@ -833,6 +899,7 @@ def sweep_paths(tree, slots, state, proposal, moves, sums, draws, thin, before, 
         for far in range(worms.far.size):
             if sweep % worms.every[far] == 0:
                 far_worm(tree, slots, state, worms, far, space)
+        exchange_cells(tree, state, worms, option, work[1][:, :2])
         if state.stop[0] != 0:
             return
         _record(tree, state, sums, table)

@@ -97,7 +97,7 @@ def ratio(law, table, s, k):
 
 @bare
 def move(entry, step, first, slot, law, table, slot_count, slot_ratio):
-    """Add `step` (±1) individuals to the slots that a cell or an edge's entry feeds."""
+    """Add `step` (±1) units to the slots that a cell or an edge's entry shifts."""
     for a in range(first[entry], first[entry + 1]):
         s = slot[a]
         slot_count[s] += step
@@ -132,8 +132,8 @@ def refresh(start, stop, node_ratio, first, slot, slot_ratio):
 
 @bare
 def move_edge(slots, state, entry, step):
-    """Add `step` (±1) individuals to the slots that an edge's entry feeds."""
-    first, slot, law, table = slots.edge_first, slots.edge_slot, slots.law, slots.table
+    """Add `step` (±1) units to the slots that an edge's entry shifts."""
+    first, slot, law, table = slots.edge_shift_first, slots.edge_shift, slots.law, slots.table
     move(entry, step, first, slot, law, table, state.slot_count, state.slot_ratio)
 
 

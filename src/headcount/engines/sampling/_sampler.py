@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.engines._engine import IterativeEngine, Rule, number, whole
-from headcount.engines.sampling._arrays import SamplingArrays, Sums, sampling_arrays
+from headcount.engines.sampling._arrays import SamplingArrays, Sums, row_kappa, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
 from headcount.engines.sampling._worms import exact_nodes_of, exchanged, never_moved, overlapping_totals
 from headcount.observe import ProblemError
@@ -215,6 +215,8 @@ class Sampler(IterativeEngine):
     patience: ClassVar[int] = 1_000_000_000  # the length is fixed beforehand: a run never counts as stalled
     burn_steps: ClassVar[int]
     advice: ClassVar[str]
+    takes_weights: ClassVar[bool] = False
+    """Whether units that stand for different numbers of individuals may be counted together."""
     """What to do when no state agrees with the data."""
 
     @property
@@ -277,7 +279,7 @@ class Sampler(IterativeEngine):
 
     def init(self, problem: Problem, rng: np.random.Generator) -> Run:
         """The first state of every chain."""
-        arrays = sampling_arrays(problem, engine=self.name)
+        arrays = sampling_arrays(problem, engine=self.name, weights=self.takes_weights)
         learned = self.prepare(arrays)
         seeds = rng.integers(0, 2**63, size=(self.chains, 4), dtype=np.int64)
         thin, keep = self.storage(arrays)
@@ -347,10 +349,7 @@ class Sampler(IterativeEngine):
         effective = float(np.nanmedian(size)) if np.isfinite(size).any() else float(sums[2].max()) / len(kept)
         for v in steps:
             law = arrays.transition(v)
-            kappa = np.zeros(len(law))
-            if arrays.rho is not None:
-                rho = np.broadcast_to(arrays.rho[v], kappa.shape)
-                kappa = np.where(rho > 0, 1.0 / np.where(rho > 0, rho, 1.0) - 1.0, 0.0)
+            kappa = row_kappa(np.zeros(1) if arrays.rho is None else arrays.rho[v], len(law))
             here = flows[:, arrays.edge(v)].reshape(len(kept), *law.shape)
             if never_moved(law, kappa, here, moved[arrays.edge(v)].reshape(law.shape)) > VISITS / effective:
                 return True

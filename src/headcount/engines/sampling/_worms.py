@@ -26,6 +26,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra, maximum_flow
 
 from headcount._compile import bare, kernel
+from headcount.engines.sampling._arrays import row_kappa
 from headcount.engines.sampling._primitives import alias_tables, below, uniform
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ if TYPE_CHECKING:
 
 LONGEST = 50
 """Steps after which a worm is taken back, in numbers of cells: with tilts that fit the margins e⁻⁵⁰ of all worms are that long."""
-RAKINGS = 30
-"""Rounds of proportional fitting for tilts, which only centre what is proposed."""
+RAKINGS, RAKED = 3000, 0.01
+"""Rounds of proportional fitting for tilts at most, and individuals by which a row may miss its margin at the end. Any tilts give the right
+law; those that miss make worms long: in the quietest hours of bikes, tilts of 30 rounds gave a twentieth of the independent tables per
+second (rows missed by .7 there). 3000 rounds of 36 cells take 15 ms."""
 ROUNDING = 1e-9
 """What whole numbers and sums of logs may miss by rounding."""
 _NOT_SEEN = np.zeros((0, 0, 0))
@@ -84,7 +87,10 @@ def raked_tilts(p: Array, rows: Array | Counts, columns: Array | Counts) -> tupl
     """a and b such that a_i p_ij b_j has these margins, nearly."""
     a, b = np.ones(len(rows)), np.ones(len(columns))
     for _ in range(RAKINGS):
-        a = _quotient(rows, p @ b)
+        made = p @ b
+        if np.abs(a * made - rows).max(initial=0.0) <= RAKED:
+            break
+        a = _quotient(rows, made)
         b = _quotient(columns, a @ p)
     return a, b
 
@@ -261,6 +267,10 @@ class PathWorms(NamedTuple):
     """The nodes that are not counted completely and hang together with the one above each of ``far``, or with itself, in preorder."""
     longest: int
     """Steps of a worm at most, in numbers of cells."""
+    members: Any
+    """(V, members + 1) where the states of every member of a cloud begin; (0, 0) where there is one member."""
+    mark: Any
+    """(cells,) equal for cells that count in the same totals."""
 
 
 class WormSpace(NamedTuple):
@@ -304,10 +314,7 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
             accept[arrays.edge(v)], alias[arrays.edge(v)] = alias_of(law, tilt[arrays.node(v)])
             worms[v] = -(-arrays.population // int(sizes[v]))
             if arrays.rho is not None:
-                rho = np.broadcast_to(arrays.rho[v], (int(sizes[u]),))
-                varies = rho > 0
-                spread = np.where(varies, 1.0 / np.where(varies, rho, 1.0) - 1.0, 0.0)
-                kappa[row_start[v] : row_start[v] + len(rho)] = spread
+                kappa[row_start[v] : row_start[v] + int(sizes[u])] = row_kappa(arrays.rho[v], int(sizes[u]))
     for v in range(nodes):
         here = arrays.node(v)
         if exact[v] and (v == 0 or exact[parents[v]]):
@@ -331,6 +338,7 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
     step = Turnstile(p, kappa, tilt, accept, alias)
     ends = np.cumsum([0, *(len(w) for w in inside)]).astype(np.int64)
     flat = np.array([w for part in inside for w in part], dtype=np.int64)
+    members, mark = _exchangeable(arrays)
     return PathWorms(
         step,
         near=bool(worms.any()),
@@ -345,15 +353,28 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
         inside_start=ends,
         inside=flat,
         longest=LONGEST,
+        members=members,
+        mark=mark,
     )
+
+
+def _exchangeable(arrays: SamplingArrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the states of every member of a cloud begin, and marks of cells by what they feed; nothing where flows are observed."""
+    slots = arrays.slots
+    if arrays.members is None or slots.edge_mode.any():
+        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    feeds = [tuple(fed) for fed in np.split(slots.node_slot, slots.node_first[1:-1])]
+    marks = {fed: k for k, fed in enumerate(feeds)}
+    return arrays.members, np.array([marks[fed] for fed in feeds], dtype=np.int64)
 
 
 def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Kinds of the cells of every node by the exact totals that they count in, and which totals are exact."""
     slots = arrays.slots
-    exact_slot = np.concatenate(
+    exact_total = np.concatenate(
         [np.zeros(0, bool), *(np.full(len(s), bool(s.noise.exact)) for s in arrays.sites)]
     )
+    exact_slot = exact_total[slots.total]
     kind = np.zeros(arrays.cells, dtype=np.int64)
     for v in range(len(exact)):
         cells = range(*arrays.node(v).indices(arrays.cells))
@@ -454,7 +475,9 @@ def _hidden_around(parents: tuple[int, ...], exact: NDArray[np.bool_], start: in
     while parents[top] >= 0 and not exact[parents[top]]:
         top = parents[top]
     found = [top]
-    found += [w for w in range(top + 1, len(parents)) if not exact[w] and parents[w] in found]
+    for w in range(top + 1, len(parents)):
+        if not exact[w] and parents[w] in found:
+            found.append(w)
     return found, parents[top]
 
 
@@ -513,11 +536,10 @@ class TableWorms:
         """Worms per sweep. A fixed number: a sweep that ended after so many steps would end with a long worm too often."""
 
     def burn(self, sweeps: int) -> None:
-        """So many sweeps, in which the length of worms is learned."""
-        if len(self.row):
+        """Twice so many sweeps, in which the length of worms is learned."""
+        for _ in range(2 if len(self.row) else 0):
             steps = self._sweep(sweeps, _NOT_SEEN, _NOT_SEEN)
-            self.worms = max(1, round(len(self.row) * sweeps / max(steps, 1)))
-            self._sweep(sweeps, _NOT_SEEN, _NOT_SEEN)
+            self.worms = max(1, round(len(self.row) * self.worms * sweeps / max(steps, 1)))
 
     def sweep(self, sweeps: int, seen: Array = _NOT_SEEN, draws: NDArray[Any] = _NOT_SEEN) -> None:
         """So many sweeps; ``seen`` counts what entries were, ``draws`` keeps as many tables as it has rows, evenly spaced."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headcount.engines._cost import MOST_AT_ONCE
 from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
 from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
@@ -53,8 +54,6 @@ LEAST_SPREAD = 1e-12
 """Binomial variance, relative to N, below which a count is known and its dispersion is rounding divided by rounding."""
 
 
-MOST_AT_ONCE = 2**17
-"""Counts that are projected together: their grids of likelihoods are as wide as the widest of them, about 350 numbers per count."""
 WITH_MATRICES = Solver()
 
 

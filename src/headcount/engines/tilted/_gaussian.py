@@ -31,8 +31,15 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from headcount._device import DEVICES, find_device
+from headcount.engines._cost import (
+    GaussianUse,
+    Solving,
+    gaussian_device_memory,
+    gaussian_memory,
+    gaussian_seconds,
+)
 from headcount.engines._engine import DirectEngine, Engine, Rule, number, one_of, or_none, whole
-from headcount.engines._tilting import Tilts
+from headcount.engines._tilting import Tilts, kind_on_device
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
@@ -85,6 +92,27 @@ class GaussianEngine(Engine):
     draw_seed: int = 0
     mc_error: float = 0.05
     device: Literal["cpu", "cuda"] = "cpu"
+
+    use: ClassVar[GaussianUse]
+    """What the engine takes."""
+
+    @property
+    def _solving(self) -> Solving:
+        return Solving(self.structure, self.draws, self.final_draws)
+
+    def memory(self, problem: Problem) -> int:
+        """See `Engine`."""
+        return gaussian_memory(problem, self.use, self._solving, on_device=self.device != "cpu")
+
+    def device_memory(self, problem: Problem) -> int:
+        """See `Engine`."""
+        if self.device == "cpu" or problem.model.rooted() is None:
+            return 0
+        return gaussian_device_memory(problem, self.use, kind_on_device(problem, self.structure))
+
+    def seconds(self, problem: Problem, speed: float) -> float:
+        """See `Engine`."""
+        return gaussian_seconds(problem, self.use, self._solving, speed)
 
     def solver(self, recall: Recall | None = None) -> Solver:
         """These settings as a structure takes them, for one run; ``recall`` where each solve may start from the last."""
@@ -236,10 +264,7 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
 def _spacing(problem: Problem) -> float:
     """How far apart exact counts can be: one individual, or one whole flock."""
     counts = [np.asarray(site.noise.counts, dtype=float) for site in problem.sites if site.noise.exact]
-    if problem.dispersion is None or not problem.disperses:
-        return 1.0
-    seen = np.concatenate([[float(problem.population)], *counts])
-    return problem.dispersion.spacing(seen)  # type: ignore[union-attr]  # engines are not asked about one that is to be estimated
+    return problem.together.spacing(np.concatenate([[float(problem.population)], *counts]))
 
 
 def _by_tables(sites: Sequence[Site], field: Field) -> Array:
@@ -289,6 +314,7 @@ class ClosedForm(GaussianEngine, DirectEngine):
     """
 
     name: ClassVar[str] = "ClosedForm"
+    use: ClassVar[GaussianUse] = GaussianUse(sweeps=1, matrices=8)
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
         """See :class:`DirectEngine`."""

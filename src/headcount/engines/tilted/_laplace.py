@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from headcount.engines._cost import GaussianUse
 from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import require_numbers
 from headcount.engines.tilted._centre import Centre
@@ -68,6 +69,8 @@ class Laplace(GaussianEngine, IterativeEngine):
 
     rules: ClassVar = {"tolerance": number(), "max_iterations": whole(), **GaussianEngine.rules}
     name: ClassVar[str] = "Laplace"
+    use: ClassVar[GaussianUse] = GaussianUse(sweeps=9, matrices=8)
+    """Measured: 6 to 8.2 matrices at L = 36 … 324."""
     tolerance: float = 1e-9
     max_iterations: int = 200
 

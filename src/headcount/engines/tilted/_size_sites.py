@@ -132,8 +132,10 @@ def _one(
     k, step = _window(law, log_weight, centre + here.mean, math.sqrt(v), bounded=not proper)
     log_w = log_weight(k) + math.log(step)
     top = float(log_w.max())
-    at_end = not proper and math.isclose(top, max(log_w[0] if k[0] > law.least else -math.inf, log_w[-1]))
-    if top == -math.inf or at_end:  # no cavity, and nothing around the posterior that holds the size
+    rising = not proper and (
+        (log_w[0] == top and k[0] > law.least) or (log_w[-1] == top and k[-1] + step <= law.most)
+    )
+    if top == -math.inf or rising:  # no cavity, and nothing around the posterior that holds the size
         return float(here.tau), float(here.nu), 0.0, 1.0
     w = np.exp(log_w - top)
     total = float(w.sum())
