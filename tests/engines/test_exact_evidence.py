@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from benchmarks.exact_evidence import cases
 from benchmarks.exact_tables import problem
 from scipy.special import gammaln
 
@@ -126,3 +129,24 @@ def test_the_size_of_one_group_that_totals_tell_is_known(engine):
     np.testing.assert_allclose(
         post.edge(0, 1).mean, alike.edge(0, 1).mean, atol=0.3 if engine == "TiltedEP" else 0.1
     )
+
+
+@pytest.mark.parametrize("name", ["hidden times", "hidden cells", "two groups, one of unknown size"])
+def test_what_exact_counts_hide_is_summed_over(name):
+    """Times, cells or groups that exact counts leave open are summed over while that is quick: evidence and flows to 1e-9."""
+    for case in cases(name, 3):
+        found = hc.infer(case.problem)
+        assert found.engine == "Enumerate"
+        assert found.log_evidence == pytest.approx(case.truth.evidence, abs=1e-9)
+        for pair, exact in zip(pairwise(case.problem.model.variables), case.truth.flows, strict=False):
+            np.testing.assert_allclose(found.beliefs.mean(pair), exact, atol=1e-9)
+
+
+def test_long_series_are_not_summed_over():
+    """What is quick at one step is not at a thousand: all steps together must be."""
+    seen = np.full((1000, 3), NAN)
+    seen[::500] = [14.0, 13, 13]
+    chain = hc.MarkovChain([0.4, 0.3, 0.3], STEP, length=3)
+    assert hc.engines.select(hc.Problem(chain, 40, hc.Exact(seen[498:501]))).engine.name == "Enumerate"
+    long = hc.Problem(hc.MarkovChain([0.4, 0.3, 0.3], STEP, length=1000), 40, hc.Exact(seen))
+    assert hc.engines.select(long).engine.name == "TiltedEP"

@@ -7,12 +7,12 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 43200,
-    "files in src": 165,
-    "modules reachable from TiltedEP": 46,
-    "blocks rated C or worse": 84,
+    "code lines in src": 43250,
+    "files in src": 166,
+    "modules reachable from TiltedEP": 53,
+    "blocks rated C or worse": 80,
     "blocks rated D or worse": 4,
-    "files from CSV to nodes.csv": 69,
+    "files from CSV to nodes.csv": 73,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 

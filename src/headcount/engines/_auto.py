@@ -84,7 +84,9 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
         return Choice(TiltedEP(), "one cell: the sum over N is exact")
     counted = counted_size(problem)
     asked = problem.core if counted is None else problem.of_candidates(counted)
-    found = _selected(asked, sampling=sampling)
+    several = problem.core.numbers is not None and (counted is None or len(counted.cloud.members) > 1)
+    found = _summed(problem.core, sampling=sampling) if several else None
+    found = found or _selected(asked, sampling=sampling)
     words = problem._flock_words
     return Choice(found.engine, f"{found.reason}; {words}") if words else found
 
@@ -92,10 +94,6 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
 def _selected(problem: Problem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
-        if _has_law(problem, sampling=sampling) and quick(problem, _windows(problem), once=sampling):
-            return Choice(
-                Enumerate(), "so few individuals and cells that an exact sum over their counts is quick"
-            )
         too_large = _too_large(problem)
         engine, reason = _gaussian(problem)
         return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
@@ -104,8 +102,16 @@ def _selected(problem: Problem, *, sampling: bool) -> Choice:
         exact
         or (_sampled(problem) if sampling else None)
         or _tables(problem, sampling=sampling)
+        or (_summed(problem, sampling=sampling) if problem.traits.any_exact else None)
         or Choice(*_gaussian(problem))
     )
+
+
+def _summed(problem: Problem, *, sampling: bool) -> Choice | None:
+    """The exact sum over counts, where it is quick; None elsewhere."""
+    if not _has_law(problem, sampling=sampling) or not quick(problem, _windows(problem), once=sampling):
+        return None
+    return Choice(Enumerate(), "so few individuals and cells that an exact sum over their counts is quick")
 
 
 def _too_large(problem: Problem) -> Choice | None:

@@ -92,6 +92,8 @@ class Engine(ABC):
     """Whether it knows the law of rows of transitions that vary with rho, and needs no phi."""
     takes_numbers: ClassVar[bool] = False
     """Whether it knows groups of individuals whose sizes have laws (`Problem.numbers`)."""
+    sums_numbers: ClassVar[bool] = False
+    """Whether it sums over such laws exactly, so that a size which exact counts tell need not be taken as known before."""
     sums_one_cell: ClassVar[bool] = False
     """Whether problems of one cell are answered by the sum over N in its place: exact, and faster."""
     takes_candidates: ClassVar[bool] = False

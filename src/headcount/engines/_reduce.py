@@ -93,7 +93,7 @@ def _answered(
         raise ProblemError(
             "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
         )
-    counted = counted_size(problem)
+    counted = None if engine.sums_numbers else counted_size(problem)
     if counted is not None:
         candidates = counted
         asked = problem.of_candidates(candidates)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
 ONCE = Work(3_000_000, 300_000_000, 5_000_000)
-"""What a recursion over count vectors may take in the widest windows that a plan allows for; those that are gone through are some ten times
-fewer (measured: two kinds of 5 to 20 individuals in two cells, .05 to .5 s)."""
+"""What a recursion over count vectors may take in the widest windows that a plan allows for, products of all steps together; those that are
+gone through are some ten times fewer (measured: two kinds of 5 to 20 individuals in two cells, .05 to .5 s)."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Enumerate(DirectEngine):
 
     name: ClassVar[str] = "Enumerate"
     takes_numbers: ClassVar[bool] = True
+    sums_numbers: ClassVar[bool] = True
     draws_rows: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
@@ -92,6 +93,7 @@ def quick(problem: Problem, windows: Sequence[Window], *, once: bool = True) -> 
     """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
     if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
         return True
-    if count_states_fit(problem, windows, most=ONCE if once else QUICK_STEPS) is None:
+    most = ONCE._replace(products=ONCE.products / len(problem.model.variables)) if once else QUICK_STEPS
+    if count_states_fit(problem, windows, most=most) is None:
         return True
     return few_individuals_fit(problem, most=QUICK) is None
