@@ -199,10 +199,11 @@ class _Truth(NamedTuple):
 def _simulated(problem: Problem, rng: np.random.Generator) -> tuple[_Truth, Problem]:
     """A population from the model, and the same counts of it."""
     model = problem.model
-    if isinstance(model, MarkovChain) and not model.initial_known:
-        size = len(model.states[model.variables[0]])
+    chain = model.as_chain()
+    if chain is not None and not chain.initial_known:
+        size = len(chain.states[chain.variables[0]])
         law = rng.dirichlet(np.ones(size))
-        model = MarkovChain(law, list(model.transitions), times=model.times, cells=_cells(model))
+        model = MarkovChain(law, list(chain.transitions), times=chain.times, cells=_cells(chain))
     world = simulated_population(model, problem.population, dispersion=problem.dispersion, rng=rng)
     counts = []
     for site in problem.sites:

@@ -425,7 +425,7 @@ def run_plan(counts: Sequence[Path], options: Options) -> None:
 
 def run_check(counts: Sequence[Path], options: Options) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
-    from headcount.population import SizeLaw
+    from headcount.population import as_law
 
     wrong: dict[str, tuple[str, ...]] = {}
     cases = read_cases(counts, options, failures=wrong)
@@ -434,7 +434,7 @@ def run_check(counts: Sequence[Path], options: Options) -> None:
         choice, _ = planned(problem, replace(options, seed=0))
         seen = sum(map(len, problem.sites))
         size = problem.population
-        number = size.text if isinstance(size, SizeLaw) else f"{size:,}"
+        number = f"{size:,}" if problem.size_known else as_law(size).text
         what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
         good = f"sequence {key}: nothing is wrong" if key else "nothing is wrong"
         say((good, "bold green"), f"  {what}; {choice.name} would infer it")
@@ -500,8 +500,8 @@ def _uncertain(problem: Problem, concentration: float, together: str | None) -> 
     """The problem with rows of transitions that are known up to a Dirichlet distribution."""
     from headcount.individual import MarkovChain
 
-    model = problem.model
-    if not isinstance(model, MarkovChain):
+    model = problem.model.as_chain()
+    if model is None:
         raise ValueError("--concentration is for the rows of --transitions: a network has none")
     if together is not None:
         raise ValueError("--concentration and --dispersion both say how moves scatter: give one of them")

@@ -25,7 +25,6 @@ from headcount.dates import parse_date, readable
 from headcount.engines import Engine
 from headcount.engines._engine import Progress
 from headcount.errors import ProblemError
-from headcount.individual import MarkovChain
 from headcount.io._many import Task
 from headcount.io._source import TableError
 from headcount.learn import infer
@@ -85,8 +84,8 @@ def infer_long(
     """
     place, size = Path(folder), whole_number(window, "window", least=1)
     beyond = whole_number(overlap, "overlap")
-    model = problem.model
-    if not isinstance(model, MarkovChain) or problem.tracks:
+    model = problem.model.as_chain()
+    if model is None or problem.tracks:
         raise ProblemError(
             "only chains without followed individuals can be inferred in windows: infer everything at once"
         )

@@ -103,8 +103,7 @@ class Case:
     @property
     def learns_initial(self) -> bool:
         """Whether the initial distribution is unknown, so that `headcount.infer` learns it."""
-        model = self.problem.model
-        return isinstance(model, MarkovChain) and not model.initial_known
+        return not self.problem.model.initial_known
 
 
 @known_keywords(
@@ -826,8 +825,8 @@ def opened(
     # The columns were found in the tables of the case, so that these may have others.
     reader = Reader(findings, columns, encoding, _placed=set(columns or ()))
     reader = replace(reader, alias=read_alias(alias, reader))
-    chain, population = case.problem.model, case.problem.population
-    if not isinstance(chain, MarkovChain) or not chain.initial_known:
+    chain, population = case.problem.model.as_chain(), case.problem.population
+    if chain is None or not chain.initial_known:
         findings.problem(
             "initial",
             "a population that comes and goes needs a chain and its initial law: give --initial counts, uniform or a table",
@@ -837,7 +836,7 @@ def opened(
             "population", "give the expected number at the first time beside arrivals and survival"
         )
     findings.raise_any()
-    assert isinstance(chain, MarkovChain)
+    assert chain is not None
     times, cells = [label_text(t) for t in chain.times], [label_text(c) for c in chain.cells]
     come = None if arrivals is None else _arrivals(arrivals, reader, {"time": times, "cell": cells}, part)
     stay = _survival(survival, reader, times, cells, part)

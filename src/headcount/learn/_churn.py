@@ -18,7 +18,6 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.engines import Posterior
-from headcount.individual import MarkovChain
 from headcount.learn._components import Moves
 from headcount.learn._family import Family
 from headcount.observe import Site
@@ -72,7 +71,7 @@ def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Ar
     """The matrices of all steps by parameters; None where there are none to ask about."""
     problem, moves = posterior.problem, family.find(Moves)  # type: ignore[type-abstract]
     model = problem.model
-    plain = isinstance(model, MarkovChain) and problem.groups is None and not problem.has_hidden_states
+    plain = model.as_chain() is not None and problem.groups is None and not problem.has_hidden_states
     if not plain or moves is None or len({model.states[v] for v in model.variables}) != 1:
         return None
     count = len(model.variables) - 1

@@ -116,8 +116,9 @@ class Moves(Component):
 
     def in_model(self, x: Array, model: Model) -> MarkovChain:
         """The chain with these transitions."""
-        assert isinstance(model, MarkovChain)
-        return with_transitions(model, model.initial if model.initial_known else None, self.matrices(x))
+        chain = model.as_chain()
+        assert chain is not None
+        return with_transitions(chain, chain.initial if chain.initial_known else None, self.matrices(x))
 
 
 def steps_of(chain: MarkovChain) -> Any:
@@ -512,8 +513,9 @@ class Initial(Rows):
 
     def in_model(self, x: Array, model: Model) -> MarkovChain:
         """The chain with this initial distribution."""
-        assert isinstance(model, MarkovChain)
-        return with_transitions(model, self.probabilities(x)[0])
+        chain = model.as_chain()
+        assert chain is not None
+        return with_transitions(chain, self.probabilities(x)[0])
 
 
 @dataclass(frozen=True, eq=False)

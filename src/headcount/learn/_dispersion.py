@@ -300,7 +300,7 @@ def by_class(
 
 def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
     """The problem with those of a dispersion's steps that it has."""
-    if isinstance(dispersion, Overdispersion):
+    if dispersion is not None:
         dispersion = dispersion.among(problem.model.variables)
     return problem.with_dispersion(dispersion)
 
@@ -556,7 +556,7 @@ def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
 
 def moving_together(problem: Problem, dispersion: Dispersion | str) -> Problem:
     """The problem with the dispersion that a verb was given; a chain's concentration is one already."""
-    if isinstance(problem.model, MarkovChain) and problem.model.concentration is not None:
+    if problem.model.concentration is not None:
         raise ProblemError(
             "dispersion is given, and the chain's concentration says how moves scatter, too: give one of them"
         )

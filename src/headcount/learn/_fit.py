@@ -19,7 +19,7 @@ from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
 from headcount.engines._infer import as_engine
 from headcount.errors import known_keywords
-from headcount.individual import MarkovChain, Model, ModelError
+from headcount.individual import Model, ModelError
 from headcount.individual._log_linear import require_counts
 from headcount.learn._climb import Climber, ClimbState
 from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
@@ -590,7 +590,7 @@ def known_tables(problem: Problem) -> CountTables | None:
 def _one_known_chain(problem: Problem) -> bool:
     """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, no overdispersion given."""
     alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
-    closed = isinstance(problem.model, MarkovChain) and problem.size_known and not problem.has_hidden_states
+    closed = problem.model.as_chain() is not None and problem.size_known and not problem.has_hidden_states
     return closed and alone and not (problem.tracks or problem.groups)
 
 
@@ -612,7 +612,7 @@ def fit_known(
     notes = ["all flows were observed exactly: nothing is hidden, so there is no posterior beside them"]
     dispersion = None
     if asked is not None:
-        chains = [m for m in made.models if isinstance(m, MarkovChain)]
+        chains = [chain for m in made.models if (chain := m.as_chain()) is not None]
         dispersion = from_flows(chains, tables, asked)
         evidence += dispersion.gain
         notes.insert(0, str(dispersion))

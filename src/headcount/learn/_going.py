@@ -24,7 +24,6 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.engines import Engine, Posterior
 from headcount.errors import shown
-from headcount.individual import MarkovChain
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._family import Family, Parametrisation, standard_errors
 from headcount.learn._initial import infer
@@ -182,11 +181,11 @@ def _with_parameters(family: Family, names: Sequence[str]) -> Family:
 
 def _known_initial(problem: Problem) -> Problem:
     """The problem with some initial distribution, so that none is learned: the past has the first counts."""
-    model = problem.model
-    if not isinstance(model, MarkovChain) or model.initial_known:
+    chain = problem.model.as_chain()
+    if chain is None or chain.initial_known:
         return problem
-    cells = len(model.states[model.variables[0]])
-    return problem.with_model(with_transitions(model, np.full(cells, 1.0 / cells)))
+    cells = len(chain.states[chain.variables[0]])
+    return problem.with_model(with_transitions(chain, np.full(cells, 1.0 / cells)))
 
 
 def _step(past: LearnedStart, k: int) -> float:

@@ -115,8 +115,9 @@ def _several_initials(problem: Problem, engine: Engine | str | None, **options: 
     sizes = [member.law.most for member in problem.cloud.members]
     candidates = problem.cloud.candidates(sizes, sizes)
     closed = problem.of_candidates(candidates)
-    assert isinstance(closed.model, MarkovChain)
-    found = infer(closed.with_model(with_transitions(closed.model, None)), engine, **options)
+    chain = closed.model.as_chain()
+    assert chain is not None
+    found = infer(closed.with_model(with_transitions(chain, None)), engine, **options)
     evidence = found.beliefs.log_evidence
     seen = ViewBeliefs(
         found.beliefs,
@@ -130,12 +131,12 @@ def _several_initials(problem: Problem, engine: Engine | str | None, **options: 
 
 def _with_initial(problem: Problem) -> tuple[Problem, bool]:
     """The problem, and whether its initial distribution is unknown; with a single cell everybody begins there."""
-    model = problem.model
-    if not isinstance(model, MarkovChain) or model.initial_known:
+    chain = problem.model.as_chain()
+    if chain is None or chain.initial_known:
         return problem, False
-    if len(model.states[model.variables[0]]) > 1:
+    if len(chain.states[chain.variables[0]]) > 1:
         return problem, True
-    return problem.with_model(with_transitions(model, [1.0])), False
+    return problem.with_model(with_transitions(chain, [1.0])), False
 
 
 def _estimated_dispersion(
@@ -200,8 +201,9 @@ def infer_initial(
     from headcount.learn._fit import fit  # which integrates over every initial distribution that is unknown
 
     blank = problem
-    if isinstance(problem.model, MarkovChain) and problem.model.initial_known:
-        blank = problem.with_model(with_transitions(problem.model, None))
+    chain = problem.model.as_chain()
+    if chain is not None and chain.initial_known:
+        blank = problem.with_model(with_transitions(chain, None))
     if _few(blank, engine):
         return _integrated(blank, engine, rng=rng, strict=strict, progress=progress)
     found = fit(
@@ -243,8 +245,8 @@ def _few(problem: Problem, engine: Engine | str | None) -> bool:
 
 def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
     """The posterior with the unknown initial distribution integrated out under its flat prior."""
-    model, people = problem.model, problem.population
-    assert isinstance(model, MarkovChain)
+    model, people = problem.model.as_chain(), problem.population
+    assert model is not None
     first = (model.variables[0],)
     cells = len(model.states[first[0]])
     factor = EqualSpreads(np.zeros(cells), on=first, population=people)
@@ -282,7 +284,7 @@ def initial_response(posterior: Posterior, family: Family, x: Array) -> InitialR
         return InitialResponse(log_evidence=evidence)
     info = posterior.outcome.info
     template = family.template
-    if isinstance(template, MarkovChain) and template.initial_known:
+    if template.as_chain() is not None and template.initial_known:
         info["initial"] = "learned from all counts without a prior"
         return InitialResponse(log_evidence=evidence)
     where = initial.where

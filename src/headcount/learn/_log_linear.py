@@ -19,7 +19,6 @@ from headcount.individual import DiscreteModel, JunctionTree, Model
 from headcount.learn._components import FIRST_RIDGE, RIDGE_RANGE, Ridge
 from headcount.learn._family import Component, Family, Parametrisation, Tables, fixed_problems
 from headcount.observe import Observation, Problem
-from headcount.population import Overdispersion
 from headcount.tables import Domain, dense
 
 MOST_DENSE = 300
@@ -114,7 +113,7 @@ class LogLinear(Parametrisation):
     def check(self, problem: Problem) -> list[str]:
         """See `Parametrisation`; individuals that move together have no rows of transitions to vary."""
         found = super().check(problem)
-        if isinstance(problem.dispersion, Overdispersion):
+        if problem.together.of_steps:
             found.append(
                 "the rows of a LogLinear model do not vary one by one: give Flocks(c), or learn a LogisticChain or a TabularChain"
             )

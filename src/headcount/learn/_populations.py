@@ -52,7 +52,7 @@ from headcount.learn._family import (
 )
 from headcount.observe import Binomial, Observation, Poisson, Problem
 from headcount.observe._cloud import Seen, alone
-from headcount.population import About, Flocks, NegativeBinomialSize, PoissonSize, SizeLaw
+from headcount.population import About, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
 
 LARGEST_LOG = 30.0
@@ -111,8 +111,7 @@ def _seen(chain: HiddenStateChain, full: Tables, what: Seen, scopes: Iterable[Sc
 
 def _flock(problem: Problem | None) -> float:
     """How many come as one: a Poisson number of flocks of c has the mean a/c."""
-    together = None if problem is None else problem.dispersion
-    return together.size if isinstance(together, Flocks) else 1.0
+    return 1.0 if problem is None else problem.together.flock_size
 
 
 @dataclass(frozen=True, eq=False)

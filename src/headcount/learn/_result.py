@@ -41,7 +41,7 @@ from headcount.learn._family import (
 from headcount.learn._files import Saved, read, write
 from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
-from headcount.population import Dispersion, DispersionEstimate, Overdispersion, step_moments
+from headcount.population import Dispersion, DispersionEstimate, as_dispersion, step_moments
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._interval import count_quantile, quantiles, tails
 from headcount.tables import Scope, dense
@@ -158,8 +158,8 @@ def last_node(posterior: Posterior) -> LastCounts | None:
 
     None on large maps without matrices, where it takes one solve per cell.
     """
-    model = posterior.problem.model
-    if not isinstance(model, MarkovChain):
+    model = posterior.problem.model.as_chain()
+    if model is None:
         return None
     scope = (model.times[-1],)
     if posterior.beliefs.mc_error(scope) is not None and len(model.states[scope[0]]) > MOST_SOLVES:
@@ -536,15 +536,15 @@ class Fit(Saved):
         parameters
             Whether the spread includes that of the parameters (when standard errors are known).
         """
-        template = self.templates[sequence]
+        template = self.templates[sequence].as_chain()
         last = self.last[sequence] if self.last else None
         moves = self.families[sequence].find(Moves)  # type: ignore[type-abstract]
-        if not isinstance(template, MarkovChain) or moves is None or last is None:
+        if template is None or moves is None or last is None:
             raise ValueError(
                 "only a Markov chain whose last counts were inferred can be forecast; on a large map solved without matrices their "
                 "covariance is not kept: infer with the future times in the chain and NaN for their counts"
             )
-        if isinstance(last.dispersion, Overdispersion) and last.dispersion.by_step:
+        if as_dispersion(last.dispersion).by_step:
             raise ValueError(
                 "the dispersion is given for past times, and future ones have none: fit with one for all times"
             )

@@ -15,7 +15,7 @@ import numpy as np
 from headcount.checks import brief, whole_number
 from headcount.engines import Engine, Posterior
 from headcount.errors import ProblemError
-from headcount.individual import MarkovChain, Model
+from headcount.individual import Model
 from headcount.learn._initial import infer
 from headcount.learn._result import following
 from headcount.observe import Observation, Problem
@@ -122,11 +122,12 @@ def _future(
     later = following(known, int(length or 0)) if times is None else tuple(times)
     if problem.groups is not None:
         return {n: replace(g, model=g.model.continued(later)) for n, g in problem.groups.items()}
-    if not isinstance(problem.model, MarkovChain):
+    chain = problem.model.as_chain()
+    if chain is None:
         raise ProblemError(
             f"a {type(problem.model).__name__} has no last time to go on from: only chains have one"
         )
-    return problem.model.continued(later)
+    return chain.continued(later)
 
 
 def _times(future: Future) -> tuple[Hashable, ...]:

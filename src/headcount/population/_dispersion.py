@@ -63,6 +63,11 @@ class Dispersion(ABC):
     def text(self) -> str:
         """As the command line takes it."""
 
+    @property
+    def by_step(self) -> bool:
+        """Whether steps are given by name."""
+        return False
+
     def misfits(self, model: Model, most: float) -> list[str]:
         """What does not fit a model of at most so many individuals, in words."""
         del model, most

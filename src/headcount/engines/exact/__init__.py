@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
-ONCE = Work(3_000_000, 300_000_000, 5_000_000)
-"""What a recursion over count vectors may take in the widest windows that a plan allows for, products of all steps together; those that are
-gone through are some ten times fewer (measured: two kinds of 5 to 20 individuals in two cells, .05 to .5 s)."""
+ONCE = Work(3_000_000, 300_000_000, 6_000_000)
+"""What a recursion over count vectors may take for one answer, products of all steps together: about a second."""
+WIDER = 10.0
+"""Products in the windows of unknown numbers that a plan allows for, over those that are gone through (measured: two kinds of 5 to 20
+individuals in two cells, 5 to 30 times; .05 to 1.5 s)."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def quick(problem: Problem, windows: Sequence[Window], *, once: bool = True) -> 
     """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
     if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
         return True
-    most = ONCE._replace(products=ONCE.products / len(problem.model.variables)) if once else QUICK_STEPS
+    wider = WIDER if any(window.high > window.low for window in windows) else 1.0
+    all_steps = ONCE._replace(products=wider * ONCE.products / len(problem.model.variables))
+    most = all_steps if once else QUICK_STEPS
     if count_states_fit(problem, windows, most=most) is None:
         return True
     return few_individuals_fit(problem, most=QUICK) is None

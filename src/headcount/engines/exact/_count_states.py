@@ -72,8 +72,8 @@ class Work(NamedTuple):
         return any(here > limit for here, limit in zip(self, most, strict=True))
 
 
-MOST = Work(25_000_000, 1_000_000_000, 5_000_000)
-"""What `Enumerate` goes through: 200 MB of blocks, about a second per step, 40 MB per array of vectors."""
+MOST = Work(25_000_000, 1_000_000_000, 6_000_000)
+"""What `Enumerate` goes through: 200 MB of blocks, about a second per step, 48 MB per array of vectors."""
 QUICK = Work(300_000, 30_000_000, 300_000)
 """The same for many answers: some hundredths of a second per step."""
 MOST_NUMBERS = 5_000
