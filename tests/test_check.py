@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import headcount as hc
 from headcount import check
@@ -87,3 +88,12 @@ def test_nothing_observed_is_refused() -> None:
     """Without observations there is nothing to infer."""
     with pytest.raises(hc.ProblemError, match="nothing is observed"):
         hc.check.calibration(hc.Problem(chain(), 300), rng=1)
+
+
+@pytest.mark.parametrize(("y", "mean", "sd"), [(3.0, 3.0, 1.0), (7.0, 4.2, 1.5), (0.0, 12.0, 4.0)])
+def test_the_crps_of_a_gaussian_is_its_integral(y: float, mean: float, sd: float) -> None:
+    """CRPS = ∫ (F(x) − 1[y ≤ x])² dx."""
+    x = np.linspace(mean - 12 * sd - 12, mean + 12 * sd + 12, 400_001)
+    integral = np.trapezoid((ndtr((x - mean) / sd) - (x >= y)) ** 2, x)
+    ((_, _, crps, _, _),) = check._scored(1, "forecast", np.array([y]), np.array([mean]), np.array([sd]), 0.9)
+    assert crps == pytest.approx(integral, abs=1e-3)

@@ -388,11 +388,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("tests/engines/exact/test_count_states.py",),
     ),
     Mutation(
-        "a worm's weight is that of a count after the move",
+        "worms forget who went where before, with rho",
         "src/headcount/engines/sampling/_worms.py",
-        "log_weight += np.log((p[row, column] + n * slope) / (n + 1.0))",
-        "log_weight += np.log((p[row, column] + n * slope) / (n + 3.0))",
-        ("tests/engines/sampling",),
+        "left -= tilt[column + j] * (table[at + j] + slope * p[at + j])",
+        "left -= tilt[column + j] * slope * p[at + j]",
+        ("tests/engines/test_exact_maps.py",),
     ),
     Mutation(
         "a plan forgets that there are many steps",
@@ -437,7 +437,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "src/headcount/check.py",
         "probability = min(1.0, 2.0 * min(whole, single))",
         "probability = min(whole, single)",
-        ("tests/test_check.py",),
+        ("tests/learn/test_series.py",),
     ),
     Mutation(
         "evidence that goes on forgets how far the weights moved",
@@ -468,7 +468,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "src/headcount/cli/_show.py",
         "BAD_INPUT, TOO_LARGE, NOT_CONVERGED, ALARM, INTERRUPTED = 2, 3, 4, 5, 130",
         "BAD_INPUT, TOO_LARGE, NOT_CONVERGED, ALARM, INTERRUPTED = 2, 3, 4, 0, 130",
-        ("tests/cli/test_series.py",),
+        ("tests/cli/test_series.py::test_an_alarm_has_an_exit_code_and_says_why",),
     ),
     Mutation(
         "churn below one in a hundred is impossible",

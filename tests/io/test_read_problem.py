@@ -42,6 +42,19 @@ def test_labels_come_back(tmp_path: Path) -> None:
     assert numbered.problem.model.cells == (9, 10)
 
 
+def test_moves_may_go_on_after_the_last_count(tmp_path: Path) -> None:
+    """A year's moves beside one week's counts: the times are those up to the last count, the moves those between them, with a note."""
+    moves = TRANSITIONS.splitlines()[1:]
+    year = "time,from,to,probability\n" + "".join(f"{t},{m}\n" for t in range(9) for m in moves)
+    week = "time,from,to,probability\n" + "".join(f"{t},{m}\n" for t in range(2) for m in moves)
+    longer, plain = case(tmp_path, transitions=year), case(tmp_path, transitions=week)
+    assert longer.problem.model.variables == plain.problem.model.variables == (0, 1, 2)
+    assert np.array_equal(longer.problem.model.transitions, plain.problem.model.transitions)
+    (note,) = [text for text in longer.notes if "not used" in text]
+    assert f"{7 * len(moves)} moves leave at 2, the last time with counts, or later" in note
+    assert not any("not used" in text for text in plain.notes)
+
+
 def test_order_of_rows_does_not_matter(tmp_path: Path, rng: np.random.Generator) -> None:
     """Shuffled rows give the same problem."""
     head, *rows = COUNTS.splitlines()

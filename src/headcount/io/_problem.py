@@ -243,7 +243,9 @@ def read_problem(
     # From here on every part is read as far as the others allow, so that one report says everything.
     more = [*([] if after is None else [after]), *ahead]
     axes = _axes(table, moves, known, uneven=uneven, findings=findings, more=more)
-    if more and moves is not None and axes.times is not None:
+    if not more:
+        axes, moves = _until_counted(axes, table, moves)
+    elif moves is not None and axes.times is not None:
         moves = moves.leaving(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
@@ -487,6 +489,21 @@ def _axes(
     if places is None or (own is not None and not places.of):  # names without places
         places = own if places is None or own is None else replace(own, called=places.called)
     return Axes(cells, places, times)
+
+
+def _until_counted(axes: Axes, table: Source | None, moves: Moves | None) -> tuple[Axes, Moves | None]:
+    """Times up to the last one counted, where the moves go on beyond it, as a year's moves do beside one week's counts; it is noted."""
+    if axes.times is None or table is None or moves is None:
+        return axes, moves
+    texts, counted = axes.times.texts, set(table["time"].tolist())
+    last = max((k for k, text in enumerate(texts) if text in counted), default=len(texts) - 1)
+    if last == len(texts) - 1:
+        return axes, moves
+    kept = moves.leaving(texts[:last])
+    moves.source.note(
+        f"{len(moves.values) - len(kept.values):,} moves leave at {texts[last]}, the last time with counts, or later: they are not used"
+    )
+    return replace(axes, times=Times(texts[: last + 1], axes.times.labels[: last + 1])), kept
 
 
 def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Times:
