@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SCORE = ROOT / "tools" / "mutations.json"
-NEEDED = ("src", "tests", "examples", "reproduction", "pyproject.toml", "README.md", "tools")
+NEEDED = ("src", "tests", "benchmarks", "examples", "reproduction", "pyproject.toml", "README.md", "tools")
 """What the tests of a package read."""
 LIMIT = 600.0
 """Seconds after which a run counts as noticed: an endless loop is not a pass."""
