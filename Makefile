@@ -47,6 +47,7 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m tools.site site
 
 # The package as others get it: built twice, installed with the core dependencies alone, every command run.
 wheel: env
