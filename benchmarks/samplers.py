@@ -56,6 +56,7 @@ def _samplers(*, quick: bool) -> tuple[list[Check], Table]:
             errors["Gibbs"][k] * fair / errors["PathGibbs"][k],
             at_least=5,
             unit="times",
+            ratio=True,
         )
         for k, what in enumerate(("nodes", "edges"))
     ]
@@ -90,7 +91,7 @@ def _most_probable(*, quick: bool) -> tuple[list[Check], Table]:
         ):
             ratio = np.nan if rival is None else rival / best["MAP"]
             name = f"L = {side**2}: NLBP's time {name} over MAP's, to 1e-6"
-            checks.append(Check(name, ratio, at_least=3, unit="times"))
+            checks.append(Check(name, ratio, at_least=3, unit="times", ratio=True))
     columns = ["L", "engine", "setting", "s", "iterations", "distance from the optimum"]
     note = "Empty: did not get there."
     return checks, Table("Most probable counts to an accuracy of 1e-6", columns, rows, note)
