@@ -71,11 +71,11 @@ def _most_probable(*, quick: bool) -> tuple[list[Check], Table]:
     for side in (6,) if quick else (6, 12):
         _, problem = birds(side, 30 * side**2, rng=1)
         target = edge_means(hc.infer(problem, engines.MAP(tolerance=1e-12), strict=False))
-        rivals = [rivals.NLBP(damping=d) for d in (0.1, 0.2, 0.3, 0.5)]
-        rivals.append(rivals.NLBP(damping=0.5, adaptive=True))
+        searches = [rivals.NLBP(damping=d) for d in (0.1, 0.2, 0.3, 0.5)]
+        searches.append(rivals.NLBP(damping=0.5, adaptive=True))
         best: dict[str, float] = {}
         default = None
-        for engine in (engines.MAP(), *rivals):
+        for engine in (engines.MAP(), *searches):
             found = _cheapest(problem, engine, target, repeat=2 if quick else 5)
             if found is None:
                 rows.append([side**2, engine.name, _setting(engine), None, None, None])
