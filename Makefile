@@ -14,7 +14,7 @@ JOBS   ?= 2
 BIRDS  := examples/birds
 BIKES  := examples/bikes
 
-.PHONY: env demo test lint docs wheel house reproduce bench bench-quick pins clean
+.PHONY: env demo test test-long oldest newest lint docs wheel house reproduce bench bench-quick pins clean
 .DEFAULT_GOAL := env
 
 env: $(STAMP)
@@ -37,8 +37,16 @@ demo: env
 	@echo "results/report.html        a page whose data agree with the model"
 	@echo "results/bikes/report.html  a page that warns: real bikes scatter more than the model allows"
 
+# Five minutes on two cores; test-long has what is left, listed in tests/long.txt.
 test: env
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not long"
+
+test-long: env
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
+
+# The suite with the oldest versions that pyproject.toml allows, and with the newest; each makes an environment of its own.
+oldest newest: env
+	$(ONE_THREAD) $(BIN)/python -m tools.versions $@ --python "$(PYTHON)" -- -n $(JOBS) -m "not long"
 
 lint: env
 	$(BIN)/ruff check .
@@ -47,6 +55,7 @@ lint: env
 
 docs: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m tools.site site
 
 # The package as others get it: built twice, installed with the core dependencies alone, every command run.
 wheel: env
@@ -87,5 +96,5 @@ pins:
 	rm -r $(VENV)-pins
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist site results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest* $(VENV)-newest* $(BENCH) build dist site results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

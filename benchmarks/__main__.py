@@ -8,6 +8,7 @@ import time
 import traceback
 from importlib import import_module
 
+from benchmarks._guard import GUARDED, REFERENCE, faults, keep, read
 from benchmarks._page import write_page
 from benchmarks._report import Report, store
 from headcount._device import DeviceError
@@ -55,33 +56,61 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "claims", nargs="*", metavar="CLAIM", help=f"{', '.join(CLAIMS)}; or page; all if left out"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, kept apart from the full results")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes, kept apart from the full results, held against the last release",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="with --quick: store what was measured as the release's"
+    )
     given = parser.parse_args(arguments)
     unknown = [c for c in given.claims if c not in {*CLAIMS, "page"}]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(CLAIMS)} and page")
-    broken = 0
-    for claim in [c for c in given.claims or CLAIMS if c != "page"]:
-        broken += _measure(claim, quick=given.quick)
+    if given.keep and not given.quick:
+        parser.error("--keep is for --quick: what is kept is what a quick run is held against")
+    start, reports = time.perf_counter(), []
+    for claim in [c for c in given.claims or (GUARDED if given.quick else CLAIMS) if c != "page"]:
+        reports.append(_measure(claim, quick=given.quick))
     if not given.quick or "page" in given.claims:
         print(f"\nThe page: {write_page()}")
+    measured = [report for report in reports if report is not None]
+    broken = len(measured) < len(reports) or any(report.failure for report in measured)
+    if given.keep:
+        if broken:
+            print("\nNothing was kept: a claim broke down.")
+        else:
+            keep(measured, seconds=time.perf_counter() - start)
+            print(f"\nKept as the release's in {REFERENCE.name}")
+    elif given.quick:
+        broken |= _compared(measured)
     return 1 if broken else 0
 
 
-def _measure(claim: str, *, quick: bool) -> bool:
-    """Run one claim, store and print it; whether it broke down."""
+def _compared(reports: list[Report]) -> bool:
+    """Hold quick results against the last release's and print what is worse; whether anything is."""
+    held = read().get("claims", {})
+    wrong = [text for report in reports for text in faults(report.claim, held.get(report.claim, {}), report)]
+    count = sum(c.name in held.get(report.claim, {}) for report in reports for c in report.checks)
+    print(f"\nAgainst the last release: {len(wrong)} of {count} worse", *wrong, sep="\n  ")
+    return bool(wrong)
+
+
+def _measure(claim: str, *, quick: bool) -> Report | None:
+    """Run one claim, store and print it; None where its module or the device is missing."""
     print(f"\n{claim} …", flush=True)
     start = time.perf_counter()
     try:
         module = import_module(CLAIMS[claim])
     except ModuleNotFoundError as error:
         print(f"  there is no {error.name}")
-        return True
+        return None
     try:
         report: Report = module.run(quick=quick)
     except DeviceError as error:  # what was measured where there is one stays
         print(f"  left as it is: {error}")
-        return False
+        return Report(claim, "")
     except Exception as error:
         traceback.print_exc()
         report = Report(
@@ -99,7 +128,7 @@ def _measure(claim: str, *, quick: bool) -> bool:
         )
     met = sum(check.met for check in report.checks)
     print(f"  {met} of {len(report.checks)} met, {seconds:.0f} s, {path.name}", flush=True)
-    return bool(report.failure)
+    return report
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ None of them was measured at these sizes; what is known of them:
 
 HEAD = """# Benchmarks
 
-Everything here is measured by `make bench` (45 minutes on two cores; `make bench-quick` takes two minutes) and written by
+Everything here is measured by `make bench` (hours on two cores; `make bench-quick` takes minutes, and fails where it is worse than the
+last release) and written by
 `python -m benchmarks page` from the numbers in `benchmarks/results/`. Rivals run side by side on the same arrays, in the same run.
 Losses are shown as they are.
 """

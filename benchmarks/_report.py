@@ -29,6 +29,10 @@ class Check:
     at_least: float | None = None
     unit: str = ""
     note: str = ""
+    error: float | None = None
+    """One standard error of an accuracy (or what its reference leaves open): more than this is a change."""
+    ratio: bool = False
+    """Whether the value is a time over another's, or over the machine's own limit, so that it may be held against other machines'."""
 
     @property
     def met(self) -> bool:

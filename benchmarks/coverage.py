@@ -78,9 +78,27 @@ def _checks(joined: dict[tuple[str, str], np.ndarray]) -> list[Check]:
         if len(large):
             share = float(large[:, 1].mean())
             name = f"{kind}, {seen} times, Nμ(1−μ) ≥ 10: coverage of 90 % intervals"
-            checks.append(Check(name, share, at_least=0.87, at_most=0.93, note=f"{len(large)} intervals"))
+            checks.append(
+                Check(
+                    name,
+                    share,
+                    at_least=0.87,
+                    at_most=0.93,
+                    note=f"{len(large)} intervals",
+                    error=_standard_error(large),
+                )
+            )
         name = f"{kind}, {seen} times, every cell: coverage rounded outwards to whole numbers"
-        checks.append(Check(name, float(rows[:, 2].mean()), at_least=0.89, note=f"{len(rows)} intervals"))
+        error = _standard_error(rows, column=2)
+        checks.append(
+            Check(
+                name,
+                float(rows[:, 2].mean()),
+                at_least=0.89,
+                note=f"{len(rows)} intervals",
+                error=error,
+            )
+        )
     short = 0
     for rows in joined.values():
         for low, high in itertools.pairwise(BINS):
@@ -89,14 +107,20 @@ def _checks(joined: dict[tuple[str, str], np.ndarray]) -> list[Check]:
             if len(part) and part[:, 1].mean() < 0.87 - 3 * _standard_error(part):
                 short += int(part[:, 3].sum())
     checks.append(
-        Check("cells that fall short of 87 % yet are marked reliable", short, at_most=0, note="by bins")
+        Check(
+            "cells that fall short of 87 % yet are marked reliable",
+            short,
+            at_most=0,
+            note="by bins",
+            error=0.0,
+        )
     )
     return checks
 
 
-def _standard_error(rows: np.ndarray) -> float:
+def _standard_error(rows: np.ndarray, *, column: int = 1) -> float:
     """Of the share held: cells of one world go together, so worlds are what is independent."""
-    off = rows[:, 1] - rows[:, 1].mean()
+    off = rows[:, column] - rows[:, column].mean()
     _, world = np.unique(rows[:, 4], return_inverse=True)
     return float(np.sqrt(np.square(np.bincount(world, off)).sum()) / len(rows) + 0.5 / len(rows))
 

@@ -1,6 +1,7 @@
 """What every test runs under: no screen, no time limits inside hypothesis, randomness passed in."""
 
 import os
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -13,6 +14,20 @@ os.environ.setdefault("HEADCOUNT_COMPILE", "always")  # one way through the kern
 hypothesis.settings.register_profile("here", deadline=None, max_examples=30)
 hypothesis.settings.register_profile("ci", deadline=None, max_examples=30, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+LONG = tuple(
+    line.split(None, 1)[1]
+    for line in Path(__file__).with_name("long.txt").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+"""How the names of tests begin that have the marker `long`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that are listed in long.txt."""
+    for item in items:
+        if item.nodeid.startswith(LONG):
+            item.add_marker("long")
 
 
 @pytest.fixture

@@ -159,8 +159,13 @@ def test_the_site_has_its_live_report(hooks: ModuleType, tmp_path: Path) -> None
 
 
 def test_pages_ask_no_other_host() -> None:
-    """The theme's fonts, scripts and styles all come with the site."""
+    """The theme's fonts, scripts and styles all come with the site, the one for searching without a server too.
+
+    `tools.site` looks at what was built; this is seen without building.
+    """
     made = settings()
     assert made["theme"]["font"] is False
+    assert "offline" in made["plugins"]
+    assert [path for path in made["extra"]["polyfills"] if "iframe-worker" in path and (DOCS / path).exists()]
     for key in ("extra_javascript", "extra_css"):
         assert not [path for path in made.get(key, []) if re.match(r"(https?:)?//", str(path))]

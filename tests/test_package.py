@@ -259,3 +259,15 @@ def test_both_pins_agree() -> None:
     assert {name: first[name] for name in first.keys() & second} == {
         name: second[name] for name in first.keys() & second
     }
+
+
+def test_every_long_test_exists() -> None:
+    """A line of tests/long.txt names a file and, if it goes on, a test of that file."""
+    root = Path(__file__).parents[1]
+    lines = [n for n in (root / "tests/long.txt").read_text(encoding="utf-8").splitlines() if n[0] != "#"]
+    assert lines
+    for _, name in (line.split(None, 1) for line in lines):
+        file, _, test = name.partition("::")
+        tree = ast.parse((root / file).read_text(encoding="utf-8"))
+        known = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert not test or test.partition("[")[0] in known, name

@@ -5,17 +5,26 @@ from pathlib import Path
 
 import yaml
 
+from tools import numbers
+
 ROOT = Path(__file__).parents[1]
 PAPER = (ROOT / "docs" / "paper" / "paper.md").read_text(encoding="utf-8")
 
 
-def test_every_number_of_the_table_is_a_stored_one() -> None:
-    """Each row stands, letter by letter, in the first table of the reproduction, which is written from stored results."""
-    stored = (ROOT / "reproduction" / "comparison.md").read_text(encoding="utf-8")
-    ours = stored.split("| **ours** |")[1].split("| **")[0].splitlines()
-    rows = [line for line in PAPER.splitlines() if re.match(r"\| \w+ \([NE]\)", line)]
-    assert len(rows) == 6
-    assert not set(rows) - set(ours)
+def test_numbers_stand_in_blocks_that_are_written_from_stored_results() -> None:
+    """Outside of the blocks, which tests/test_numbers.py holds against the store, no number is a result: no decimals, no percentages."""
+    text = numbers.BLOCK.sub("", PAPER.partition("## Summary")[2])
+    text = re.sub(r"\$\$.*?\$\$|\$[^$]*\$|@\w+|\]\([^)]*\)", "", text, flags=re.S)
+    assert len(numbers.BLOCK.findall(PAPER)) == 6
+    assert re.findall(r"\d*\.\d+|\d+ %", text) == []
+
+
+def test_figures_are_drawn_from_stored_results() -> None:
+    """Every picture of the paper is one that the benchmarks or the reproduction draw."""
+    places = [
+        (ROOT / "docs/paper" / path).resolve().parent for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", PAPER)
+    ]
+    assert set(places) == {ROOT / "docs/benchmarks", ROOT / "docs/reproduction/figures"}
 
 
 def test_citations_and_bibliography_agree() -> None:

@@ -296,13 +296,14 @@ def _add(
         rows.append([task, *theirs["row"], theirs["remark"]])
         if theirs["seconds"] is not None and mine["seconds"] is not None:
             ratio = theirs["seconds"] / mine["seconds"]
-            checks.append(Check(f"{task}: {rival.name}'s time over ours", ratio, at_least=1.0, unit="times"))
+            name = f"{task}: {rival.name}'s time over ours"
+            checks.append(Check(name, ratio, at_least=1.0, unit="times", ratio=True))
             for what in ("nodes", "flows", "sds"):
                 if theirs[what] is not None and mine[what] is not None:
                     # Below 1e-6 both are right; nobody needs more.
                     better = max(theirs[what], 1e-6) / max(mine[what], 1e-6)
                     name = f"{task}: {rival.name}'s error of {what} over ours"
-                    checks.append(Check(name, better, at_least=1.0, unit="times"))
+                    checks.append(Check(name, better, at_least=1.0, unit="times", ratio=True))
 
 
 def _one(rival: Rival, given: dict[str, Any], reference: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -4,13 +4,14 @@ import json
 import math
 from importlib import import_module
 
+import benchmarks.__main__ as bench
 import numpy as np
 import pytest
 from benchmarks.__main__ import CLAIMS
 from benchmarks._measure import distance, exponent, in_child, peak_memory
 from benchmarks._report import Check, Curve, Report, Table
 
-from benchmarks import _page, _report
+from benchmarks import _guard, _page, _report
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,77 @@ def test_the_hospital_page_shows_what_is_stored():
             true, mean, lower, upper, theirs = rows[name]
             assert cells == [f"{mean:.0f}", f"{lower:.0f} to {upper:.0f}", f"{theirs:.0f}", f"{true}"]
     assert found == len(rows)
+
+
+STORED = {
+    "smaller": {"value": 0.02, "error": 0.003, "ratio": False, "at_most": 0.1, "at_least": None},
+    "larger": {"value": 0.95, "error": 0.01, "ratio": False, "at_most": None, "at_least": 0.89},
+    "share": {"value": 0.92, "error": 0.01, "ratio": False, "at_most": 0.95, "at_least": 0.85},
+    "times": {"value": 30.0, "error": None, "ratio": True, "at_most": None, "at_least": 1.0},
+    "part": {"value": 0.2, "error": None, "ratio": True, "at_most": 0.3, "at_least": None},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fine", "bad"),
+    [
+        ("smaller", [0.0229, 0.001], [0.0231, math.nan]),
+        ("larger", [0.941, 1.0], [0.939]),
+        ("share", [0.929, 0.871, 0.9], [0.931, 0.869]),
+        ("times", [20.1, 1000.0], [19.9, math.nan]),
+        ("part", [0.299, 0.01], [0.301]),
+    ],
+)
+def test_what_is_worse_than_the_last_release_is_named(name, fine, bad):
+    """Accuracy may lose its error, a ratio a factor of 1.5, in the direction that is worse; a share of intervals in both."""
+    old = STORED[name]
+    for values, wrong in ((fine, 0), (bad, 1)):
+        for value in values:
+            check = Check(name, value, at_most=old["at_most"], at_least=old["at_least"])
+            found = _guard.faults("claim", {name: old}, Report("claim", "", checks=[check]))
+            assert len(found) == wrong, (value, found)
+
+
+def test_a_check_that_is_gone_is_a_fault_but_for_a_peer_that_is_not_there():
+    """Nobody gets better by measuring less."""
+    assert _guard.faults("accuracy", STORED, Report("accuracy", "")) == [
+        f"accuracy: {name}: is not measured any more" for name in STORED
+    ]
+    assert _guard.faults("peers", STORED, Report("peers", "")) == []
+
+
+def test_a_quick_run_fails_on_a_doctored_reference(tmp_path, monkeypatch, capsys):
+    """What is kept is what is held against; a reference that was better makes the command fail, and it says by how much."""
+    made = Report(
+        "small", "", checks=[Check("a", 2.0, at_most=9.0, ratio=True), Check("b", 1.0, at_most=2.0)]
+    )
+    path = tmp_path / "reference.json"
+    for name in ("store", "read", "keep"):
+        monkeypatch.setattr(
+            bench,
+            name,
+            {
+                "store": lambda *a, **k: path,
+                "read": lambda: _guard.read(path),
+                "keep": lambda *a, **k: _guard.keep(*a, **k, path=path),
+            }[name],
+        )
+    monkeypatch.setitem(bench.CLAIMS, "small", "benchmarks.small")
+    monkeypatch.setattr("benchmarks.small.run", lambda quick: made)
+    assert bench.main(["small", "--quick", "--keep"]) == 0
+    kept = _guard.read(path)
+    assert list(kept["claims"]["small"]) == ["a"]  # b has neither an error nor is it a ratio
+    assert bench.main(["small", "--quick"]) == 0
+    kept["claims"]["small"]["a"]["value"] = 1.3
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    assert bench.main(["small", "--quick"]) == 1
+    assert "small: a: 2 instead of 1.3: worse by more than 1.5 ×" in capsys.readouterr().out
+
+
+def test_the_stored_reference_guards_every_claim():
+    """The file in the repository has accuracy with errors and ratios, of each claim that a quick run measures."""
+    held = _guard.read()["claims"]
+    assert set(held) == set(_guard.GUARDED)
+    assert all(held.values())
+    assert sum(c["ratio"] for checks in held.values() for c in checks.values()) > 10
+    assert sum(c["error"] is not None for checks in held.values() for c in checks.values()) > 10

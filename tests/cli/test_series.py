@@ -1,7 +1,9 @@
 """Series on the command line: --after, corrections, folders of weeks, forecasts, alarms with an exit code of their own."""
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from tests.cli.test_commands import run
 
 import headcount as hc
+from headcount.cli import _series
 from headcount.io import load_result
 
 CELLS = list("ABCD")
@@ -281,3 +284,22 @@ def test_counts_that_contradict_the_past_are_said_on_the_command_line(tables: Pa
     text = " ".join(go_on(tables, tables / "odd.csv", "r0", "odd")[1].split())
     assert "The new counts move those of 2024-01-29, where the past ends, by" in text
     assert "Infer everything at once" in text
+
+
+def test_a_past_is_read_once_and_again_when_it_was_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked for four times by one command, a run is read once; a run that was inferred anew in between is read again."""
+    file, read = tmp_path / "posterior.nc", []
+
+    def load(folder: Path) -> Any:
+        read.append(folder)
+        return SimpleNamespace(last=file.read_text())
+
+    monkeypatch.setattr("headcount.io.load_result", load)
+    file.write_text("old")
+    os.utime(file, ns=(1, 1))
+    assert [_series.past_result(tmp_path).last for _ in range(4)] == ["old"] * 4
+    assert read == [tmp_path]
+    file.write_text("new")
+    assert _series.past_result(tmp_path).last == "new"

@@ -342,7 +342,8 @@ def _maximum_spanning_tree(cliques: list[tuple[int, ...]], weight: list[float]) 
     shared = _shared_variables(cliques)
     ranked = sorted(shared, key=lambda pair: (-len(shared[pair]), sum(weight[k] for k in shared[pair]), pair))
     separate = [(0, b) for b in range(1, len(cliques))]  # the empty separator joins what nothing else does
-    pairs = np.array(list(dict.fromkeys([*ranked, *separate])))
+    # SciPy before 1.16 takes only 32-bit positions here.
+    pairs = np.array(list(dict.fromkeys([*ranked, *separate])), dtype=np.int32)
     shape = (len(cliques), len(cliques))
     tree = minimum_spanning_tree(csr_array((np.arange(1.0, len(pairs) + 1), tuple(pairs.T)), shape=shape))
     order, above = breadth_first_order(csr_array(tree + tree.T), 0)
