@@ -398,7 +398,7 @@ def test_sizes_that_the_counts_cannot_split_are_named() -> None:
 
 @pytest.mark.parametrize("law", [hc.Unknown(), hc.About(6000, sd=6000), hc.Between(1, 10**6)])
 def test_a_law_that_says_little_costs_no_more_than_one_that_says_enough(law: hc.Unknown) -> None:
-    """Near the pole of their cumulants such laws have no size: MAP finds the counts' own, EP takes few sweeps, the evidence is the law's."""
+    """Near the pole of their cumulants such laws have no size: MAP finds the counts' own, sweeps are few, the evidence is the law's."""
     world = hc.simulate.birds(side=5, population=6000, steps=20, rate=0.3, rng=1)
     seen = hc.Poisson(world.observed, rate=0.3)
     enough = hc.infer(hc.Problem(world.model, hc.Between(5000, 7000), seen), "TiltedEP")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,9 +198,9 @@ def _between_likely_sizes(asked: Problem, run: Run, start: Mapping[str, Any] | N
     if len(wide) != 1:
         return run(asked, start)
     (k,) = wide
-    last = start.get("size_window") if start is not None else None
-    windows = [lambda: (int(last[0]), int(last[1]))] if last is not None else []
-    for window in (find() for find in (*windows, partial(_likely_window, asked, k))):
+    last = None if start is None else start.get("size_window")
+    windows = (_likely_window(asked, k) for _ in range(1))  # looked for where that of the start will not do
+    for window in windows if last is None else chain([(int(last[0]), int(last[1]))], windows):
         if window is None:
             break
         narrow = asked.with_laws([*laws[:k], Within(laws[k], *window), *laws[k + 1 :]])
