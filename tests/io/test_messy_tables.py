@@ -9,8 +9,10 @@ import pytest
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 from headcount import ProblemError
-from headcount.io import Case, TableError, read_counts, read_problem
-from headcount.io._columns import Style, _entry, _plain
+from headcount.io import Case, TableError, _source, read_counts, read_problem
+from headcount.io._columns import Reader, Style, _entry, _plain
+from headcount.io._source import Findings
+from headcount.io._tables import count_table
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
 
@@ -407,3 +409,30 @@ def test_numbers_read_at_once_are_those_read_one_by_one() -> None:
     one_by_one = [_entry(text, Style(), missing) for text in texts]
     np.testing.assert_array_equal(at_once, [value for value, _ in one_by_one])
     assert {kind for _, kind in one_by_one} == {"number"}
+
+
+def test_large_tables_are_read_as_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns read as codes give the same labels (01 stays 01), numbers, notes and faults as columns read as texts."""
+    rows = [
+        f"0{c};{d:02}.03.2024;{n}"
+        for c in (1, 2, 3)
+        for d, n in ((3, "4"), (10, "n.a."), (17, "ca. 12"), (24, "1.050"))
+    ]
+    good = "# from the logger\nOrt;Datum;Anzahl\n" + "\n".join(rows)
+    bad = good + "\n01;03.03.2024;7\n\n02;;5\n03;31.03.2024;many"
+    said = []
+    for threshold in (_source.LARGE_TEXT, 0):
+        monkeypatch.setattr(_source, "LARGE_TEXT", threshold)
+        for name, text in (("good", good), ("bad", bad)):
+            path = write(tmp_path, **{name: text})[name]
+            reader = Reader(Findings(), thousands=".")
+            table = count_table(path, reader, whole=True)
+            assert table is not None
+            values = {role: table[role].tolist() for role in ("time", "cell")}
+            counts = np.nan_to_num(table["count"], nan=-1).tolist()
+            said.append(
+                (values, counts, table.distinct("cell"), reader.findings.lines(), reader.findings.notes)
+            )
+    assert said[:2] == said[2:]
+    assert said[0][2] == ["01", "02", "03"]
+    assert len(said[1][3]) >= 3

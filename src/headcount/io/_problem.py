@@ -289,7 +289,7 @@ def _moves(
 
 def _trips(table: Source | None, findings: Findings) -> int | None:
     """The number of trips, where the counts are the two totals of a matrix that agree; it is noted. None otherwise."""
-    if table is None or len(distinct := list(dict.fromkeys(table["time"].tolist()))) != 2:
+    if table is None or len(distinct := table.distinct("time")) != 2:
         return None
     if not any({*map(str.casefold, distinct)} == {*pair} for pair in MARGINS):
         return None
@@ -386,7 +386,7 @@ def by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
         return {}
     keys = source["sequence"]
     frame = source.frame.drop(columns=source.columns["sequence"])
-    whole = replace(source, frame=frame, columns={}, values={})
+    whole = replace(source, frame=frame, columns={}, values={}, codes={})
     return {key: whole.where(keys == key) for key in dict.fromkeys(keys.tolist())}
 
 
@@ -480,9 +480,9 @@ def _axes(
         cells, places = ordered(filter(None, texts)), None
     if table is None:
         return Axes(cells, places, None)
-    departures = [] if more or moves is None or "time" not in moves.source else moves.source["time"].tolist()
+    departures = [] if more or moves is None or "time" not in moves.source else moves.source.distinct("time")
     times = order_times(
-        [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
+        [*more, *table.distinct("time"), *departures], table.name, uneven=uneven, findings=findings
     )
     own = places_in(table)
     if places is None or (own is not None and not places.of):  # names without places
@@ -495,7 +495,7 @@ def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Time
     if "time" not in moves.source:
         assert length is not None
         return Times(tuple(str(k) for k in range(length)), tuple(range(length)))
-    found = order_times(moves.source["time"].tolist(), moves.source.name, uneven=False, findings=findings)
+    found = order_times(moves.source.distinct("time"), moves.source.name, uneven=False, findings=findings)
     findings.raise_any()
     assert found is not None
     labels: Any = found.labels

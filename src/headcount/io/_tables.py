@@ -87,11 +87,11 @@ def read_counts(
     times = places = None
     if table is not None:
         places = places_in(table)
-        times = order_times(table["time"].tolist(), table.name, uneven=uneven, findings=findings)
+        times = order_times(table.distinct("time"), table.name, uneven=uneven, findings=findings)
     findings.raise_any()
     assert table is not None
     assert times is not None
-    cells = ordered(table["cell"].tolist())
+    cells = ordered(table.distinct("cell"))
     values = table.spread(table["count"], {"time": times.texts, "cell": cells})
     return labelled_counts(values, times.labels, plain_labels(cells), cells, places)
 
@@ -155,7 +155,7 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
     frame = pd.concat([table.frame for table in tables], ignore_index=True)
     rows = np.concatenate([table.rows for table in tables])
     last = tables[-1]
-    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty)
+    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty, codes={})
     kept = ~pd.DataFrame({role: values[role] for role in ("time", "cell")}).duplicated(keep="last").to_numpy()
     if not kept.all():
         last.note(
@@ -411,7 +411,7 @@ def _every_move(source: Source, cells: Sequence[str], values: Array, names: tupl
         start, end = np.nonzero(values[0])
     labels = np.array(cells, dtype=object)
     ends = {"from": labels[start], "to": labels[end]}
-    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={})
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={}, codes={})
     return Moves(rows, values[:, start, end].T, names)
 
 
