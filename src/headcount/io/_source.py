@@ -24,6 +24,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._disk import DamagedFileError, parsed
+from headcount.dates import zoned_moment
 from headcount.errors import Faults, FaultsError
 from headcount.labels import repeated
 from headcount.memory import readable_bytes
@@ -109,6 +110,12 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
     return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
+def _moment(text: str) -> str:
+    """A time with a zone in UTC; any other text as it is."""
+    moment = zoned_moment(text)
+    return text if moment is None else moment.astimezone(dt.UTC).isoformat()
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A table: its name for messages, the number of every row as an editor counts lines, and the findings.
@@ -176,7 +183,12 @@ class Source:
 
         coded = role in self.codes
         labels = pd.Index(self.texts[role] if coded else self[role], dtype=object)
-        found = np.asarray(pd.Index(list(known), dtype=object).get_indexer(labels))
+        places = pd.Index(list(known), dtype=object)
+        if (
+            role == "time" and len(places) and zoned_moment(places[0]) is not None
+        ):  # one moment, whatever its offset
+            labels, places = labels.map(_moment), places.map(_moment)
+        found = np.asarray(places.get_indexer(labels))
         return found[self.codes[role]] if coded else found
 
     def distinct(self, role: str) -> list[str]:

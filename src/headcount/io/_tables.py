@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount import observe
+from headcount.dates import zoned_moment
 from headcount.errors import nearest
 from headcount.individual import LogLinearTransitions
 from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
@@ -166,6 +167,9 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
 
 def later(text: str, than: str) -> bool:
     """Whether a time, as text, is after another: numbers by size, dates in the form 2024-05-31 by date."""
+    moments = zoned_moment(text), zoned_moment(than)
+    if None not in moments:
+        return bool(moments[0] > moments[1])  # type: ignore[operator]
     try:
         return float(text) > float(than)
     except ValueError:
