@@ -247,28 +247,46 @@ def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("written", "number"),
-    [("ca. 33", 33), ("~33", 33), ("etwa 33", 33), (">33", None), ("33+", None), ("≤ 33", None)],
+    ("written", "number", "bound"),
+    [
+        *(("ca. 33", 33, None), ("~33", 33, None), ("etwa 33", 33, None)),
+        *(
+            (">33", None, (34, 1)),
+            ("33+", None, (33, 1)),
+            ("≤ 33", None, (33, -1)),
+            ("unter 33", None, (32, -1)),
+        ),
+    ],
 )
 def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
-    written: str, number: float | None, tmp_path: Path
+    written: str, number: float | None, bound: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """``ca. 33`` is 33, with a note; ``>33`` is asked about, and then a number or not observed, with a note."""
+    """``ca. 33`` is 33; ``>33`` is a bound of Poisson counts (else asked about), or what --bounds says; each is noted."""
     paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
 
-    def read(**how: str) -> tuple[float, str]:
+    def read(**how: object) -> tuple[float, str, hc.Problem]:
         case = read_problem(paths["counts"], population=60, transitions=paths["transitions"], **how)
-        return float(case.problem.observations[0].counts.values[1, 0]), " ".join(case.notes)
+        return (
+            float(case.problem.observations[0].counts.values[1, 0]),
+            " ".join(case.notes),
+            case.problem,
+        )
 
+    found, said, problem = read()
     if number is not None:
-        found, said = read()
         assert found == number
         assert f"{written!r} in count (1 rows) is read as the number" in said
         return
+    assert np.isnan(found)
+    assert f"{written!r} in count (1 rows) is read as a bound" in said
+    sites = [site for site in problem.sites if isinstance(site.noise, hc.Censored)]
+    assert [(site.noise.counts.tolist(), site.noise.side.tolist()) for site in sites] == [
+        ([bound[0]], [bound[1]])
+    ]
     with pytest.raises(TableError, match="count is a bound, not a number"):
-        read()
+        read(noise="binomial", parameters={"detection": 0.5})
     assert read(bounds="number")[0] == 33
-    found, said = read(bounds="missing")
+    found, said, _ = read(bounds="missing")
     assert np.isnan(found)
     assert f"{written!r} in count (1 rows) is read as missing" in said
 

@@ -71,7 +71,7 @@ _MARKS = frozenset(
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'", "−": "-"})
 _NUMBER_LIKE = re.compile(r"^[+-]?[\d.,][\d.,' ]*([eE][+-]?\d+)?$")
 _DECIMALS, _THOUSANDS = (".", ","), (".", ",", "'", " ")
-_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing")}
+_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing", "censored")}
 _NAMED_CELLS = frozenset({"cell", "from", "to"})
 """Roles whose labels are cells."""
 _ABOUT = re.compile(
@@ -81,6 +81,9 @@ _BOUND = re.compile(
     r"^(?:[<>≤≥]=?|mind\.|mindestens|at least|more than|mehr als|über|over|less than|weniger als|unter|under)\s*(?=[\d.,])|(?<=\d)\s*\+$",
     re.IGNORECASE,
 )
+_UPPER = re.compile(r"[<≤]|less|weniger|unter|under")
+_STRICT = re.compile(r"[<>](?!=)|more|mehr|über|over|less|weniger|unter|under")
+"""Upper bounds, and bounds that leave their own number out, as they begin in small letters."""
 PerFile = str | Mapping[str, str] | None
 """What a caller says about the files: the same for all, or by the file's name ("" for all others)."""
 
@@ -109,7 +112,8 @@ class Reader:
     alias
         Other names of cells, ``{old: new}``, in every table.
     bounds
-        What ``>60`` is read as: ``"number"`` (60) or ``"missing"``; asked about where it is not given.
+        What ``>60`` is read as: ``"number"`` (60), ``"missing"``, or, among counts, ``"censored"``: 61, and 1 in the role "bound" (−1 of an
+        upper bound, 0 of a number); asked about where it is not given.
     """
 
     findings: Findings
@@ -199,6 +203,8 @@ class Reader:
             values[role] = np.array(texts[role], dtype=object)[codes[role]]
         for role in numbers:
             values[role], missing[role] = _read_numbers(source, role, styles, self, required=role in required)
+            if role == "count" and self.bounds == "censored":
+                values |= _censored(source, values[role])
         return replace(source, values=values, empty=missing, codes=codes, texts=texts)
 
     def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
@@ -623,7 +629,9 @@ def _read_bounds(
     """Numbers such as >60 as the reader says: the number itself, or not observed; refused where it does not say."""
     if not where.any():
         return values, missing
-    if bounds is None:
+    if bounds == "censored" and role == "count":  # `_censored` says which
+        return values, missing
+    if bounds not in _WORDS["bounds"][:2]:
         text = (
             f"{role} is a bound, not a number: have it read as the number that it has (bounds='number', --bounds number) or as not "
             "observed (bounds='missing', --bounds missing)"
@@ -635,6 +643,28 @@ def _read_bounds(
         return np.where(where, np.nan, values), missing | where
     source.note(f"{shown} is read as the number that it has: totals are too low or too high for that")
     return values, missing
+
+
+def _censored(source: Source, numbers: Array) -> dict[str, Array]:
+    """Counts with the bounds among them as the first whole number that each leaves, and the role "bound"; nothing where none is a bound."""
+    import pandas as pd
+
+    codes, found = pd.factorize(source.frame[source.columns["count"]])
+    tidy = [_tidy(str(v)).casefold() for v in found.tolist()]
+    low = [bool(_BOUND.search(t)) and not _UPPER.match(t) for t in tidy]
+    side = np.array(
+        [(1.0 if least else -1.0) if _BOUND.search(t) else 0.0 for t, least in zip(tidy, low, strict=True)]
+        + [0.0]
+    )
+    if not side.any():
+        return {}
+    strict = np.array([float(bool(_STRICT.match(t))) for t in tidy] + [0.0])
+    rows = side[codes] != 0
+    source.note(
+        f"{listed([repr(t) for t in source.frame[source.columns['count']][rows].tolist()])} in count ({int(rows.sum())} rows) is read as a "
+        "bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing change that"
+    )
+    return {"count": numbers + (side * strict)[codes], "bound": side[codes]}
 
 
 def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]) -> None:

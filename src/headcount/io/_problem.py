@@ -55,7 +55,7 @@ from headcount.io._tables import (
     transitions_of,
 )
 from headcount.io._times import MARGINS, Times, order_times, snapped
-from headcount.observe import Observation, Problem, ProblemError, Tracks
+from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,8 @@ def read_problem(
     alias
         Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
     bounds
-        What ``>60`` is read as: ``"number"`` or ``"missing"``; refused where it is not given. ``ca. 320`` is 320, with a note.
+        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts with Poisson noise unless given), ``"number"``
+        or ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -231,7 +232,13 @@ def read_problem(
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
-    table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
+    censored = bounds is None and kind is not None and kind.model is Poisson
+    table = count_tables(
+        counts if isinstance(counts, list) else [counts],
+        replace(reader, bounds="censored") if censored else reader,
+        whole=whole,
+        after=after,
+    )
     known = None if cells is None else cell_table(cells, reader)
     normalise |= prior is not None
     moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
@@ -593,6 +600,8 @@ class Seen(NamedTuple):
     table: Source
     counts: Array
     parameters: Mapping[str, Any]
+    bounds: tuple[Array, Array] | None = None
+    """Counts that are bounds (NaN elsewhere), and 1 where they are lower, −1 where they are upper ones."""
 
     @property
     def ahead(self) -> bool:
@@ -609,7 +618,12 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     given = {
         name: table.spread(value, places) if np.ndim(value) else value for name, value in numbers.items()
     }
-    return Seen(table, table.spread(table["count"], places), given)
+    found = table.spread(table["count"], places)
+    if "bound" not in table:
+        return Seen(table, found, given)
+    side = table.spread(table["bound"], places, 0.0)
+    read, bounds = np.where(side == 0, found, np.nan), np.where(side != 0, found, np.nan)
+    return Seen(table, read, given, (bounds, np.where(side < 0, -1.0, 1.0)))
 
 
 def _flow_observation(
@@ -764,6 +778,10 @@ def _built(
     if chain is None or counts is None:
         return None
     observed = tuple(beside) if seen.ahead else (counts, *beside)
+    if seen.bounds is not None:
+        found, side = seen.bounds
+        cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
+        observed += (Censored(cube, side=side, **seen.parameters),)
     return findings.build(_problem, chain, population, observed, initial)
 
 

@@ -142,6 +142,8 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
     """One table of several with the same columns; of two rows of one time and cell the later counts, which is noted."""
     import pandas as pd
 
+    if any("bound" in table for table in tables):
+        tables = [t if "bound" in t else t.having(bound=np.zeros(len(t.rows))) for t in tables]
     roles = list(tables[0].values)
     for table in tables[1:]:
         if set(table.values) != set(roles):
