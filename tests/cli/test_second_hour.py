@@ -10,6 +10,7 @@ from tests.cli.test_commands import run
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
+from headcount.cli import _show
 from headcount.cli._run import _with_room
 from headcount.cli._show import as_options
 from headcount.io import TableError, _many, load_result, read_problem
@@ -375,3 +376,44 @@ def test_tracked_individuals_that_do_not_fit_in_memory_are_taken_by_themselves(
     assert "the limit is 1 kB" in alone.notes[-1]
     many = replace(case, problem=case.problem.with_population(49))  # one of 49 is more than 2 %
     assert _with_room(many).problem.records[True]
+
+
+def test_a_plan_without_weights_is_that_of_a_fit(tmp_path: Path) -> None:
+    """``plan`` with features and no weights predicts learning; with weights it predicts an inference, which is quicker."""
+    paths = write(tmp_path, counts=COUNTS, sites=SITES)
+    words = [
+        "plan",
+        paths["counts"],
+        "--population",
+        60,
+        "--cells",
+        paths["sites"],
+        "--features",
+        "stay + distance",
+    ]
+    code, said = run(*words)
+    assert code == 0
+    assert "the plan of headcount fit" in said
+    assert "to learn" in " ".join(said.split())
+    code, said = run(*words, "--weights", "1,1")
+    assert code == 0
+    assert "to learn" not in " ".join(said.split())
+
+
+def test_the_memory_limit_holds_while_results_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that holds more than --memory-limit while it writes is stopped, says so with both numbers, and leaves no folder."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
+    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    monkeypatch.setattr(
+        _show, "held_memory", lambda: (3 * 10**9 if _show._doing.what == "writing" else 10**8, 0)
+    )
+    monkeypatch.setattr(_show, "WATCH_EVERY", 0.001)
+    code, said = run(*words, "--out", tmp_path / "out", "--memory-limit", "1GB")
+    assert code == 3
+    assert "Stopped while writing: the command held 3 GB, and the limit is 1 GB" in said
+    assert "nothing was written" in said
+    assert not (tmp_path / "out").exists()
+    code, said = run(*words, "--out", tmp_path / "out")
+    assert code == 0, said

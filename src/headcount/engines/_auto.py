@@ -128,7 +128,9 @@ def _too_large(problem: Problem) -> Choice | None:
     if widest <= LARGEST_DENSE:
         why = f"covariances would take {numbers}"
     long = tree and len(problem.model.variables) >= LONG_CHAIN
-    windows = "; headcount.io.infer_long infers a long chain window by window, with uncertainty" if long else ""
+    windows = (
+        "; headcount.io.infer_long infers a long chain window by window, with uncertainty" if long else ""
+    )
     return Choice(
         MAP(),
         f"{why}, so only the most probable counts are found (no uncertainty); name an engine to insist{windows}",
