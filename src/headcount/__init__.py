@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headcount.learn import Fit, LogisticChain, LogLinear, TabularChain, features, fit, infer
     from headcount.observe import (
         Binomial,
+        Censored,
         Exact,
         Gaussian,
         LaplaceNoise,
@@ -58,6 +59,7 @@ __all__ = [
     "About",
     "Between",
     "Binomial",
+    "Censored",
     "DiscreteModel",
     "Exact",
     "Fit",
@@ -105,7 +107,7 @@ __all__ = [
 
 _NAMES = {
     "individual": "DiscreteModel MarkovChain MemoryChain Model ModelError OpenChain SemiMarkovChain Tree",
-    "observe": "Binomial Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
+    "observe": "Binomial Censored Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
     "population": "About Between Overdispersion Flocks Group Unknown",
     "posterior": "Posterior",
     "io": "infer_many",

@@ -115,8 +115,9 @@ class WrittenDate:
 
 
 def iso_text(stamp: dt.datetime) -> str:
-    """2024-05-31, or 2024-05-31T14:00:00 where it is not midnight."""
-    return stamp.date().isoformat() if stamp.time() == dt.time() else stamp.isoformat()
+    """2024-05-31, or 2024-05-31T14:00:00 where it is not midnight; with its offset where it has a time zone."""
+    whole = stamp.time() == dt.time() and stamp.tzinfo is None
+    return stamp.date().isoformat() if whole else stamp.isoformat()
 
 
 def parse_date(text: str) -> WrittenDate | None:

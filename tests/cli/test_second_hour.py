@@ -10,6 +10,7 @@ from tests.cli.test_commands import run
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 import headcount as hc
+from headcount.cli import _show
 from headcount.cli._run import _with_room
 from headcount.cli._show import as_options
 from headcount.io import TableError, _many, load_result, read_problem
@@ -247,28 +248,46 @@ def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("written", "number"),
-    [("ca. 33", 33), ("~33", 33), ("etwa 33", 33), (">33", None), ("33+", None), ("≤ 33", None)],
+    ("written", "number", "bound"),
+    [
+        *(("ca. 33", 33, None), ("~33", 33, None), ("etwa 33", 33, None)),
+        *(
+            (">33", None, (34, 1)),
+            ("33+", None, (33, 1)),
+            ("≤ 33", None, (33, -1)),
+            ("unter 33", None, (32, -1)),
+        ),
+    ],
 )
 def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
-    written: str, number: float | None, tmp_path: Path
+    written: str, number: float | None, bound: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """``ca. 33`` is 33, with a note; ``>33`` is asked about, and then a number or not observed, with a note."""
+    """``ca. 33`` is 33; ``>33`` is a bound of Poisson counts (else asked about), or what --bounds says; each is noted."""
     paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
 
-    def read(**how: str) -> tuple[float, str]:
+    def read(**how: object) -> tuple[float, str, hc.Problem]:
         case = read_problem(paths["counts"], population=60, transitions=paths["transitions"], **how)
-        return float(case.problem.observations[0].counts.values[1, 0]), " ".join(case.notes)
+        return (
+            float(case.problem.observations[0].counts.values[1, 0]),
+            " ".join(case.notes),
+            case.problem,
+        )
 
+    found, said, problem = read()
     if number is not None:
-        found, said = read()
         assert found == number
         assert f"{written!r} in count (1 rows) is read as the number" in said
         return
+    assert np.isnan(found)
+    assert f"{written!r} in count (1 rows) is read as a bound" in said
+    sites = [site for site in problem.sites if isinstance(site.noise, hc.Censored)]
+    assert [(site.noise.counts.tolist(), site.noise.side.tolist()) for site in sites] == [
+        ([bound[0]], [bound[1]])
+    ]
     with pytest.raises(TableError, match="count is a bound, not a number"):
-        read()
+        read(noise="binomial", parameters={"detection": 0.5})
     assert read(bounds="number")[0] == 33
-    found, said = read(bounds="missing")
+    found, said, _ = read(bounds="missing")
     assert np.isnan(found)
     assert f"{written!r} in count (1 rows) is read as missing" in said
 
@@ -357,3 +376,44 @@ def test_tracked_individuals_that_do_not_fit_in_memory_are_taken_by_themselves(
     assert "the limit is 1 kB" in alone.notes[-1]
     many = replace(case, problem=case.problem.with_population(49))  # one of 49 is more than 2 %
     assert _with_room(many).problem.records[True]
+
+
+def test_a_plan_without_weights_is_that_of_a_fit(tmp_path: Path) -> None:
+    """``plan`` with features and no weights predicts learning; with weights it predicts an inference, which is quicker."""
+    paths = write(tmp_path, counts=COUNTS, sites=SITES)
+    words = [
+        "plan",
+        paths["counts"],
+        "--population",
+        60,
+        "--cells",
+        paths["sites"],
+        "--features",
+        "stay + distance",
+    ]
+    code, said = run(*words)
+    assert code == 0
+    assert "the plan of headcount fit" in said
+    assert "to learn" in " ".join(said.split())
+    code, said = run(*words, "--weights", "1,1")
+    assert code == 0
+    assert "to learn" not in " ".join(said.split())
+
+
+def test_the_memory_limit_holds_while_results_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that holds more than --memory-limit while it writes is stopped, says so with both numbers, and leaves no folder."""
+    paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
+    words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
+    monkeypatch.setattr(
+        _show, "held_memory", lambda: (3 * 10**9 if _show._doing.what == "writing" else 10**8, 0)
+    )
+    monkeypatch.setattr(_show, "WATCH_EVERY", 0.001)
+    code, said = run(*words, "--out", tmp_path / "out", "--memory-limit", "1GB")
+    assert code == 3
+    assert "Stopped while writing: the command held 3 GB, and the limit is 1 GB" in said
+    assert "nothing was written" in said
+    assert not (tmp_path / "out").exists()
+    code, said = run(*words, "--out", tmp_path / "out")
+    assert code == 0, said

@@ -11,6 +11,7 @@ from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, infe
 from headcount.engines._cost import BYTES
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Poisson, Problem
+from headcount.population import Unknown
 from headcount.simulate import birds
 
 RATE = 1e10
@@ -54,6 +55,17 @@ def test_every_usual_engine_has_a_plan(engine: object) -> None:
     made = plan(ring(6, 4), engine, rate=RATE)  # type: ignore[arg-type]
     assert 0 < made.memory <= made.writing == made.peak
     assert 0 < made.seconds < math.inf
+
+
+def test_a_fit_is_planned_by_its_parameters() -> None:
+    """Learning takes more inferences the more weights there are, and longer ones beside an unknown number; responses of tables are held."""
+    problem = ring(40, 12)
+    once, few, many = (plan(problem, TiltedEP(), rate=RATE, parameters=k) for k in (0, 4, 20))
+    assert few.seconds > 20 * once.seconds
+    assert many.seconds > 2 * few.seconds
+    assert few.memory - once.memory == BYTES * 4 * 11 * 40**2
+    unknown = Problem(problem.model, Unknown(), problem.observations)
+    assert plan(unknown, TiltedEP(), rate=RATE, parameters=4).seconds > 2 * few.seconds
 
 
 def test_an_engine_without_a_formula_says_so() -> None:

@@ -9,6 +9,7 @@ from scipy.special import gammaln, logsumexp
 from tests.graphs import awkward_models
 
 import headcount as hc
+from headcount.engines._reduce import answer
 from headcount.population import parse_population
 
 CHAIN = hc.MarkovChain([0.7, 0.3], [[0.8, 0.2], [0.3, 0.7]], length=5)
@@ -393,3 +394,32 @@ def test_sizes_that_the_counts_cannot_split_are_named() -> None:
     said = {**groups, "old": hc.Group(CHAIN, hc.About(80, sd=15))}  # what the error asks for
     found = hc.infer(hc.Problem(groups=said, observations=seen))
     assert found.group("young").population.mean == pytest.approx(120, abs=10)
+
+
+@pytest.mark.parametrize("law", [hc.Unknown(), hc.About(6000, sd=6000), hc.Between(1, 10**6)])
+def test_a_law_that_says_little_costs_no_more_than_one_that_says_enough(law: hc.Unknown) -> None:
+    """Near the pole of their cumulants such laws have no size: MAP finds the counts' own, sweeps are few, the evidence is the law's."""
+    world = hc.simulate.birds(side=5, population=6000, steps=20, rate=0.3, rng=1)
+    seen = hc.Poisson(world.observed, rate=0.3)
+    enough = hc.infer(hc.Problem(world.model, hc.Between(5000, 7000), seen), "TiltedEP")
+    problem = hc.Problem(world.model, law, seen)
+    found, point = hc.infer(problem, "TiltedEP"), hc.infer(problem, "MAP")
+    assert found.outcome.iterations <= enough.outcome.iterations + 5
+    assert abs(found.population.mean - enough.population.mean) < 0.05 * enough.population.sd
+    assert found.population.sd == pytest.approx(enough.population.sd, rel=0.01)
+    assert abs(point.population.mean - enough.population.mean) < 2 * enough.population.sd
+    at = enough.population.mean
+    prior = float(law.log_pmf(at)) - float(hc.Between(5000, 7000).log_pmf(at))
+    assert found.log_evidence - enough.log_evidence == pytest.approx(prior, abs=0.01)
+
+
+def test_a_window_of_sizes_follows_the_answer() -> None:
+    """A run that starts from one of another size finds its own: the window of the start is given up."""
+    world = hc.simulate.birds(side=3, population=1500, steps=12, rng=1)
+    few = hc.infer(hc.Problem(world.model, hc.Unknown(), hc.Poisson(world.observed)), "TiltedEP")
+    problem = hc.Problem(world.model, hc.Unknown(), hc.Poisson(3 * world.observed))
+    start = {k: few.diagnostics[k] for k in ("g", "tau", "eta", "size_window")}
+    again = answer(hc.engines.TiltedEP(), problem, rng=np.random.default_rng(0), progress=False, start=start)
+    many = hc.infer(problem, "TiltedEP")
+    assert again.beliefs.log_evidence == pytest.approx(many.log_evidence, abs=1e-3)
+    assert (again.beliefs.diagnostics["size_window"] > few.diagnostics["size_window"][1]).all()

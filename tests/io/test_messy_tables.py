@@ -8,9 +8,11 @@ import pandas as pd
 import pytest
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
-from headcount import ProblemError
-from headcount.io import Case, TableError, read_counts, read_problem
-from headcount.io._columns import Style, _entry, _plain
+from headcount import ProblemError, infer
+from headcount.io import Case, TableError, _source, read_counts, read_problem, write_results
+from headcount.io._columns import Reader, Style, _entry, _plain
+from headcount.io._source import Findings
+from headcount.io._tables import count_table, later
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
 
@@ -150,15 +152,52 @@ def times_of(folder: Path, *times: str, **options: object) -> list[object]:
         (("März 2023", "Mai 2023"), ("2023-03-01", "2023-05-01")),
         (("2023-W09", "2023-W10"), ("2023-02-27", "2023-03-06")),
         (("3/5/2023 2:00 PM", "3/15/2023 2:00 PM"), ("2023-03-05T14", "2023-03-15T14")),
-        (("2023-03-05T10:00+01:00", "2023-03-05T11:00+01:00"), ("2023-03-05T10", "2023-03-05T11")),
-        (("2023-03-26T01:00+01:00", "2023-03-26T03:00+02:00"), ("2023-03-26T00", "2023-03-26T01")),
+        (
+            ("2023-03-05T10:00+01:00", "2023-03-05T11:00+01:00"),
+            ("2023-03-05T10+01:00", "2023-03-05T11+01:00"),
+        ),
+        (
+            ("2023-03-26T01:00+01:00", "2023-03-26T03:00+02:00"),
+            ("2023-03-26T01+01:00", "2023-03-26T03+02:00"),
+        ),
     ],
 )
 def test_dates_are_read_as_written(
     written: tuple[str, ...], expected: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Dates in any common form become time stamps; times of different zones are given in UTC."""
+    """Dates in any common form become time stamps; time zones are kept."""
     assert times_of(tmp_path, *written) == [pd.Timestamp(e) for e in expected]
+
+
+def test_times_with_a_zone_come_back_equal(tmp_path: Path) -> None:
+    """Summer and winter time, the repeated hour and a table in UTC are one series of moments; what is written reads back equal."""
+    hours = pd.date_range("2024-10-27 00:00", "2024-10-27 05:00", freq="h", tz="Europe/Berlin")
+    rows = [f"{t.isoformat()},{c},{n}" for t in hours for c, n in (("pond", 30), ("hill", 31))]
+    flows = "time,origin,dest,count\n2024-10-27T01:00:00Z,pond,hill,3\n"
+    paths = write(
+        tmp_path, counts="time,cell,count\n" + "\n".join(rows), transitions=TRANSITIONS, flows=flows
+    )
+    case = read_problem(
+        paths["counts"],
+        population=61,
+        transitions=paths["transitions"],
+        flows=paths["flows"],
+        initial="uniform",
+    )
+    assert list(case.problem.model.times) == list(hours)
+    assert [str(t) for t in case.problem.model.times] == [str(t) for t in hours]
+    assert any(site.scope == (hours[3], hours[4]) for site in case.problem.sites)
+    write_results(infer(case.problem), tmp_path / "out")
+    for name in ("nodes.csv", "flows.csv"):
+        written = pd.read_csv(tmp_path / "out" / name)["time"].unique().tolist()
+        assert written == [t.isoformat() for t in hours[: len(written)]]
+    again = read_counts(tmp_path / "out" / "nodes.csv", columns={"count": "observed"})
+    assert [pd.Timestamp(t) for t in again["time"].values] == list(hours)
+    missing = [row for row in rows if "T02:00:00+01:00" not in row and "T03:" not in row]
+    gaps = write(tmp_path, gaps="time,cell,count\n" + "\n".join(missing))["gaps"]
+    filled = [pd.Timestamp(t) for t in read_counts(gaps)["time"].values]
+    assert filled == list(hours)  # nobody looked at two of them
+    assert later("2024-10-27T02:00:00+01:00", "2024-10-27T02:00:00+02:00")
 
 
 def test_day_and_month_are_decided_from_the_whole_column(tmp_path: Path) -> None:
@@ -407,3 +446,30 @@ def test_numbers_read_at_once_are_those_read_one_by_one() -> None:
     one_by_one = [_entry(text, Style(), missing) for text in texts]
     np.testing.assert_array_equal(at_once, [value for value, _ in one_by_one])
     assert {kind for _, kind in one_by_one} == {"number"}
+
+
+def test_large_tables_are_read_as_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns read as codes give the same labels (01 stays 01), numbers, notes and faults as columns read as texts."""
+    rows = [
+        f"0{c};{d:02}.03.2024;{n}"
+        for c in (1, 2, 3)
+        for d, n in ((3, "4"), (10, "n.a."), (17, "ca. 12"), (24, "1.050"))
+    ]
+    good = "# from the logger\nOrt;Datum;Anzahl\n" + "\n".join(rows)
+    bad = good + "\n01;03.03.2024;7\n\n02;;5\n03;31.03.2024;many"
+    said = []
+    for threshold in (_source.LARGE_TEXT, 0):
+        monkeypatch.setattr(_source, "LARGE_TEXT", threshold)
+        for name, text in (("good", good), ("bad", bad)):
+            path = write(tmp_path, **{name: text})[name]
+            reader = Reader(Findings(), thousands=".")
+            table = count_table(path, reader, whole=True)
+            assert table is not None
+            values = {role: table[role].tolist() for role in ("time", "cell")}
+            counts = np.nan_to_num(table["count"], nan=-1).tolist()
+            said.append(
+                (values, counts, table.distinct("cell"), reader.findings.lines(), reader.findings.notes)
+            )
+    assert said[:2] == said[2:]
+    assert said[0][2] == ["01", "02", "03"]
+    assert len(said[1][3]) >= 3

@@ -179,3 +179,14 @@ def test_flows_can_be_read_where_there_are_no_matrices():
     post = hc.infer(problem, hc.engines.TiltedEP(structure="matrix-free"))
     assert (post.edge(0, 1).sd.values > 0).all()
     assert "not included" in post.outcome.info["initial"]
+
+
+def test_an_unknown_number_leaves_the_initial_law_as_well_known():
+    """The score of the initial law is n₀ − Nπ: standard errors of shares are those with a known N (they were up to 2.3 times as large)."""
+    world = simulate.birds(side=3, population=1500, steps=12, rate=0.3, rng=1)
+    blank = MarkovChain(None, world.model.transitions, times=world.model.times)
+    counts = np.asarray(world.observed, dtype=float).copy()
+    counts[0, :5] = np.nan
+    seen, chain = hc.Poisson(counts, rate=0.3), LogisticChain(world.features)
+    known, unknown = (fit(chain, hc.Problem(blank, n, seen)) for n in (1500, hc.Unknown()))
+    np.testing.assert_allclose(unknown.standard_errors, known.standard_errors, rtol=0.02)

@@ -5,7 +5,18 @@ import pytest
 from scipy import stats
 from scipy.special import gammaln
 
-from headcount.observe import Binomial, Exact, Gaussian, LaplaceNoise, NegativeBinomial, Observation, Poisson
+import headcount as hc
+from headcount.observe import (
+    Binomial,
+    Censored,
+    Exact,
+    Gaussian,
+    LaplaceNoise,
+    NegativeBinomial,
+    Observation,
+    Poisson,
+)
+from headcount.observe._base import derivative
 
 COUNTS = np.array([0.0, 1, 3, 10, 15, 16, 17, 40, 1000])
 NEAR = np.array([0.7, 2.5, 3.5, 12, 20, 19, 30, 55, 1400])  # above every count, so inside every domain
@@ -253,3 +264,40 @@ def test_binomial_draws_need_whole_individuals():
     """A fractional n cannot be thinned."""
     with pytest.raises(ValueError, match="whole"):
         Binomial([1.0], detection=0.5).sample([2.5], rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+@pytest.mark.parametrize("bound", [0.0, 1.0, 7.0, 60.0, 1500.0])
+def test_bounds_have_the_law_of_what_they_leave(side, bound):
+    """log l = log P(y ≥ c | n) or log P(y ≤ c | n), far into both tails, with its own slope and curvature, and concave."""
+    noise = Censored(np.full(9, bound), side=side, rate=0.6, background=0.4)
+    n = np.array([0.0, 0.3, 2.0, 11.0, 60.0, 110.0, 300.0, 2600.0, 9000.0])
+    mean = 0.6 * n + 0.4
+    law = stats.poisson.logsf(bound - 1, mean) if side > 0 else stats.poisson.logcdf(bound, mean)
+    held = law > -600
+    np.testing.assert_allclose(noise.log_prob(n)[held], law[held], rtol=1e-9, atol=1e-12)
+    assert np.isfinite(noise.log_prob(n)).all()
+    assert (noise.curvature(n) <= 0).all()
+    inside = noise.log_prob(n) > -1e4
+    for value, order in ((noise.slope, 1), (noise.curvature, 2)):
+        rough = derivative(noise.log_prob, n, noise.domain_low, order=order)
+        np.testing.assert_allclose(value(n)[inside], rough[inside], rtol=2e-5, atol=1e-7)
+
+
+def test_a_bound_tells_what_it_leaves():
+    """Against enumeration: counts beside bounds have the exact means, and the check of fit leaves the bounds out."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=3)
+    counts = np.array([[9.0, 4.0], [np.nan, 6.0], [5.0, np.nan]])
+    bounds = np.array([[np.nan, np.nan], [11.0, np.nan], [np.nan, 3.0]])
+    sides = np.array([[1.0, 1.0], [1.0, 1.0], [1.0, -1.0]])
+    problem = hc.Problem(chain, 14, [hc.Poisson(counts), hc.Censored(bounds, side=sides)])
+    plain = hc.infer(hc.Problem(chain, 14, hc.Poisson(counts)), "Enumerate")
+    exact, found, point = (hc.infer(problem, engine) for engine in ("Enumerate", "TiltedEP", "MAP"))
+    assert found.node(1).mean[0] > plain.node(1).mean[0] + 0.3
+    assert found.node(2).mean[1] < plain.node(2).mean[1] - 0.3
+    for t in range(3):
+        np.testing.assert_allclose(found.node(t).mean, exact.node(t).mean, atol=0.1)
+        np.testing.assert_allclose(point.node(t).mean, exact.node(t).mean, atol=0.6)
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.05)
+    assert len(found.fit_check.to_frame()) == 4
+    assert np.isnan(found.to_frame("nodes")["observed"]).sum() == 2

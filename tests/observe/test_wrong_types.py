@@ -15,6 +15,7 @@ PARAMETERS = {
     hc.Poisson: ("rate", "background"),
     hc.NegativeBinomial: ("dispersion", "rate", "background"),
     hc.Binomial: ("detection",),
+    hc.Censored: ("rate", "background"),
     hc.Gaussian: ("sd", "covariance"),
     hc.LaplaceNoise: ("scale",),
     hc.Exact: (),

@@ -111,7 +111,9 @@ class Options:
     missing: list[str] | None = _written(
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
-    bounds: str | None = _written("What >60 is read as: number or missing (asked about unless given).")
+    bounds: str | None = _written(
+        "What >60 is read as: censored (a bound; so unless given, with --noise poisson), number or missing (else asked about)."
+    )
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(
         f"Of text files: utf-8, cp1252, … {_FOUND_OUT}", metavar="NAME or FILE=NAME"

@@ -204,14 +204,15 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time], or a "
             'formula of --cells FILE: --features "stay + log(distance)"'
         )
-    cases = {key: _learned_from(case) for key, case in read_cases(counts, options).items()}
+    cases = read_cases(counts, options, learning=True)
     case = next(iter(cases.values()))
     folders = {key: replace(output, out=output.out / folder_name(key)) if key else output for key in cases}
     for key, one in cases.items():
         folders[key].check_files(one, fitted=True)
-        refuse_too_large(planned(one.problem, options)[1])
+    plans = [planned(one.problem, options, len(one.feature_names))[1] for one in cases.values()]
+    refuse_too_large(max(plans, key=lambda made: made.peak))
     begin, said = _fit_start(learning.start, options, case)
-    phase("learning")
+    phase("learning", sum(made.seconds for made in plans))
     made = fit(
         [
             LogisticChain(c.features, names=c.feature_names, mask=c.mask, ridge=learning.ridge)
@@ -411,13 +412,19 @@ def _write_and_show(
 def run_plan(counts: Sequence[Path], options: Options) -> None:
     """Say which engine, how much memory and how long; run nothing."""
     wrong: dict[str, tuple[str, ...]] = {}
-    cases = read_cases(counts, options, failures=wrong)
-    plans = [planned(case.problem, options)[1] for case in cases.values()]
+    learning = options.features is not None and options.weights is None
+    cases = read_cases(counts, options, failures=wrong, learning=learning)
+    if learning:
+        say("without --weights this is the plan of headcount fit, which learns them")
+    plans = [
+        planned(case.problem, options, len(case.feature_names) if learning else 0)[1]
+        for case in cases.values()
+    ]
     largest = max(plans, key=lambda plan: plan.peak)
     if len(plans) > 1:
         say(f"{len(plans)} sequences, one after the other; memory is that of the largest, time that of all")
         largest = replace(largest, seconds=sum(plan.seconds for plan in plans))
-    show_plan(largest, memory.limit(), memory.free_memory())
+    show_plan(largest, memory.limit(), memory.free_memory(), learning=learning)
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
     refuse_too_large(largest)
     _say_wrong(wrong, len(cases) + len(wrong))
@@ -450,11 +457,12 @@ def read_cases(
     after: str | None = None,
     ahead: Sequence[str] = (),
     failures: dict[str, tuple[str, ...]] | None = None,
+    learning: bool = False,
 ) -> dict[str, Case]:
     """The problems that the tables describe, by sequence ("" where there is one), and how individuals move together.
 
     What is wrong with single sequences is put into ``failures``, where that is given. ``after`` is the last time of an
-    earlier run, with which they begin, and ``ahead`` times without counts.
+    earlier run, with which they begin, and ``ahead`` times without counts. ``learning`` takes them as `fit` does.
     """
     together, noise = _dispersions(options)
     written = _written(options)
@@ -471,7 +479,8 @@ def read_cases(
             )
             for key, case in cases.items()
         }
-    return {key: _with_room(_moving(case, options, together)) for key, case in cases.items()}
+    fitting = _learned_from if learning else _with_room
+    return {key: fitting(_moving(case, options, together)) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: Options, together: str | None) -> Case:
@@ -641,8 +650,8 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
         raise ValueError(f"{kind.name}: {error}") from None
 
 
-def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
-    """The engine, named or selected (once), and what its run will take."""
+def planned(problem: Problem, options: Options, parameters: int = 0) -> tuple[Engine, Plan]:
+    """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
     from headcount.engines._infer import chosen, plan
 
     named = named_engine(options)
@@ -651,7 +660,7 @@ def planned(problem: Problem, options: Options) -> tuple[Engine, Plan]:
         raise ValueError(
             f"{choice.engine.name} is random: give --seed and a whole number, so that the answer can be got again"
         )
-    made = replace(plan(problem, choice.engine), reason=choice.reason)
+    made = replace(plan(problem, choice.engine, parameters=parameters), reason=choice.reason)
     return choice.engine, made
 
 

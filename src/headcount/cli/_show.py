@@ -8,6 +8,7 @@ traceback.
 
 from __future__ import annotations
 
+import _thread
 import json
 import math
 import os
@@ -15,13 +16,14 @@ import re
 import sys
 import threading
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from headcount.memory import TooLargeError, held_memory, limited, readable_bytes
+from headcount.memory import limit as allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -161,6 +163,51 @@ def _logging() -> Iterator[None]:
         thread.join()
 
 
+WATCH_EVERY = 0.1
+"""Seconds between two looks at the memory that a command holds: a billion numbers take about ten times that to be made."""
+SMALL_COMMAND = 400_000_000
+"""Bytes that a command on the smallest tables holds: interpreter, libraries, compiled code. Measured: 344 MB, 375 with the page."""
+
+
+@dataclass
+class _Watch:
+    """Bytes that the command may hold, and what it held when it was stopped for more."""
+
+    most: int | None = None
+    stopped_at: int = 0
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def _watching(limit: str | None) -> Iterator[None]:
+    """Set the limit inside the block, and stop it as soon as the command holds more beside its libraries, whatever was planned."""
+    _watch.most, _watch.stopped_at = None, 0
+    if limit is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(WATCH_EVERY):
+            held = held_memory()[0]
+            if held > SMALL_COMMAND + (_watch.most or 0):
+                _watch.stopped_at = held
+                _thread.interrupt_main()
+                return
+
+    with limited(limit):
+        _watch.most = allowed()
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
 class _Stream:
     """Standard output or error that survives a reader who goes away (``| head``) and characters it cannot encode."""
 
@@ -222,7 +269,7 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
     phase("reading")
     code = 1
     try:
-        with _logging(), nullcontext() if memory_limit is None else limited(memory_limit):
+        with _logging(), _watching(memory_limit):
             yield
         code = 0
     except SystemExit as ended:  # SIGTERM
@@ -249,6 +296,11 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
 def _report(error: BaseException) -> tuple[int, str | None]:
     """The exit code of an error, and what it says in one line; None where it lists problems."""
     match error:
+        case KeyboardInterrupt() if _watch.stopped_at:
+            held, most = readable_bytes(_watch.stopped_at), readable_bytes(_watch.most or 0)
+            return TOO_LARGE, (
+                f"Stopped while {_doing.what}: the command held {held}, and the limit is {most} beside its libraries (--memory-limit)"
+            )
         case KeyboardInterrupt():
             return INTERRUPTED, f"Interrupted while {_doing.what}"
         case MemoryError():
@@ -466,7 +518,7 @@ def wrote(folder: Path) -> None:
     _written.append(folder)
 
 
-def show_plan(plan: Plan, limit: int, free: int | None) -> None:
+def show_plan(plan: Plan, limit: int, free: int | None, *, learning: bool = False) -> None:
     """Engine, memory and time before anything runs; what reading takes was measured just now."""
     seconds = None if plan.seconds != plan.seconds else plan.seconds
     told = {name: getattr(plan, name) for name in ("engine", "reason", "memory", "writing", "device_memory")}
@@ -485,8 +537,10 @@ def show_plan(plan: Plan, limit: int, free: int | None) -> None:
     writing = f"{readable_bytes(plan.writing)} to write with all flows"
     duration = "no estimate" if whole is None else f"about {_duration(whole)}"
     if seconds is not None:
-        parts = (_duration(part) for part in (reading, seconds, plan.writing_seconds))
-        duration += " ({} to read, {} to infer, {} to check and write)".format(*parts)
+        parts = [_duration(part) for part in (reading, seconds, plan.writing_seconds)]
+        duration += " ({} to read, {} to {}, {} to check and write)".format(
+            *(*parts[:2], "learn" if learning else "infer", parts[2])
+        )
     rows = {
         "engine": plan.engine,
         "why": plan.reason,

@@ -133,10 +133,18 @@ def _too_large(problem: Problem) -> Choice | None:
     why = f"a variable has {widest} states: a covariance of that width does not fit ordinary memory"
     if widest <= LARGEST_DENSE:
         why = f"covariances would take {numbers}"
+    long = tree and len(problem.model.variables) >= LONG_CHAIN
+    windows = (
+        "; headcount.io.infer_long infers a long chain window by window, with uncertainty" if long else ""
+    )
     return Choice(
         MAP(),
-        f"{why}, so only the most probable counts are found (no uncertainty); name an engine to insist",
+        f"{why}, so only the most probable counts are found (no uncertainty); name an engine to insist{windows}",
     )
+
+
+LONG_CHAIN = 500
+"""Times from which windows are worth naming: three of `headcount.io.infer_long`'s own."""
 
 
 def _has_law(problem: Problem, *, sampling: bool) -> bool:

@@ -69,8 +69,14 @@ LAW_COPIES, MAP_BYTES, COUNT_MATRICES = 3, 12, 8
 """Laws held at once, bytes per possible entry of one joint margin (its values and where entries belong), matrices of counts."""
 SWEEP_OVERHEAD, ITERATION_OVERHEAD = 8e-5, 2e-5
 """Seconds per edge and sweep (Gaussian) or iteration (MAP) that small tables cost all the same."""
-ITERATIONS = 20
-"""Iterations that a point estimate usually needs (measured: 13 to 15 on maps, up to 35 elsewhere)."""
+ITERATIONS, LONG_ITERATIONS, SHORT_CHAIN = 20, 11, 8
+"""Iterations that a point estimate usually needs (measured: 13 to 15 on maps, up to 35 elsewhere), and those that each further root of the
+number of steps adds beyond so many: what is known at one time travels along the chain step by step (400 cells: 169 at 250 times, 370 at
+1 000)."""
+COUNT_ITERATION, COUNT_VECTORS, MANY_COUNTS = 1e-7, 75, 100_000
+"""Seconds per count and iteration of a point estimate; and, from so many counts on, vectors of all counts held at once (pairs of L-BFGS and
+their copies). Measured on 100 000 and 400 000 counts: 0.9e-7 to 1.1e-7 seconds; on 400 000 and 8 million about 110 vectors, on 13 000 the
+30 numbers per cell of `HELD_PER_CELL`."""
 DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
 """Seconds per iteration and possible move of belief propagation. Measured: L = 225, 576 dense; L = 1600 and 3600 sparse."""
 HELD_TABLES, HELD_PER_CELL = 1.3, 30
@@ -91,6 +97,10 @@ WRITTEN_ONCE, WRITTEN_ROW, LEARNED_ROW, DRAWN_ENTRY = 1.0, 1.2e-5, 3.5e-5, 1.2e-
 was learned, and per table entry of a joint draw. Measured on 36 to 196 cells: 1.1e-5 to 4e-5 per row, 0.8e-6 to 1.6e-6 per entry."""
 INITIAL_RUNS = 4
 """Inferences that learning an unknown initial law usually takes, in those of a known one. Measured at L = 36 and 100: 6 and 3."""
+FIT_ONCE, FIT_RUNS, FIT_RUNS_EACH, SIZE_RUNS = 0.4, 10, 4, 3
+"""Seconds of a fit whatever its size, inferences from the last answer that it takes, those more per parameter (differences for standard
+errors, ends of the posterior), and how many times longer they are beside an unknown number. Measured with four weights on 16 to 196 cells,
+6 to 30 times: plans were 0.42 to 2.4 of the time taken."""
 FILE_DRAWS, FEWEST_FILE_DRAWS, FILE_ENTRIES = 100, 10, 4_000_000
 """Joint draws that go into a file: at most, at least, and table entries in all (``posterior/_dataset.py``)."""
 
@@ -265,7 +275,9 @@ def point_memory(problem: Problem, *, on_device: bool) -> int:
         return BYTES * (COUNT_HELD * size.seen + HELD_PER_CELL * size.cells)
     widest = max(len(states) for states in problem.model.states.values())
     packed = widest <= LARGEST_PACKED and not size.sparse
-    return int(BYTES * ((HELD_TABLES + packed) * size.tables + HELD_PER_CELL * size.cells))
+    many = COUNT_VECTORS * size.seen if size.seen >= MANY_COUNTS else 0
+    per_cell = max(HELD_PER_CELL * size.cells, many)
+    return int(BYTES * ((HELD_TABLES + packed) * size.tables + per_cell))
 
 
 def point_seconds(problem: Problem) -> float:
@@ -275,7 +287,9 @@ def point_seconds(problem: Problem) -> float:
         iterations, once = _network_iterations(problem, size)
         return float(NETWORK_RUN + iterations * once)
     each = SPARSE_MOVE if size.sparse else DENSE_MOVE
-    return float(ITERATIONS * (each * size.tables + ITERATION_OVERHEAD * size.edges))
+    iterations = ITERATIONS + LONG_ITERATIONS * max(size.edges**0.5 - SHORT_CHAIN**0.5, 0.0)
+    once = each * size.tables + ITERATION_OVERHEAD * size.edges + COUNT_ITERATION * size.seen
+    return float(iterations * once)
 
 
 def _network_iterations(problem: Problem, size: Sizes) -> tuple[int, float]:

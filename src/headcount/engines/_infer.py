@@ -12,7 +12,17 @@ from headcount import _device, memory
 from headcount._linalg import threads_for
 from headcount.checks import generator
 from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
-from headcount.engines._cost import INITIAL_RUNS, writing_memory, writing_seconds
+from headcount.engines._cost import (
+    BYTES,
+    FIT_ONCE,
+    FIT_RUNS,
+    FIT_RUNS_EACH,
+    INITIAL_RUNS,
+    SIZE_RUNS,
+    sizes,
+    writing_memory,
+    writing_seconds,
+)
 from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
@@ -183,8 +193,14 @@ class Plan:
         return max(self.memory, self.writing)
 
 
-def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | None = None) -> Plan:
-    """Predict memory and time of ``infer(problem, engine)``; nothing large is allocated.
+def plan(
+    problem: Problem,
+    engine: Engine | str | None = None,
+    *,
+    rate: float | None = None,
+    parameters: int = 0,
+) -> Plan:
+    """Predict memory and time of ``infer(problem, engine)``, or of a fit; nothing large is allocated.
 
     Parameters
     ----------
@@ -192,6 +208,9 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
         What ``infer`` would pick when None.
     rate
         Floating-point operations per second; measured in a few milliseconds when None.
+    parameters
+        Of a fit, the number of weights that it learns: `Plan.seconds` are then those of learning, and of the posterior with their
+        uncertainty. 0 plans an inference.
 
     Examples
     --------
@@ -200,16 +219,27 @@ def plan(problem: Problem, engine: Engine | str | None = None, *, rate: float | 
     >>> plan(Problem(world.model, 480, [Poisson(world.observed)])).engine
     'TiltedEP'
     """
-    known = problem.model.initial_known
+    known, size_known = problem.model.initial_known, problem.size_known
     problem = problem.core
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
     run = choice.engine
     memory = run.memory(problem)
     writing = memory + writing_memory(problem, point=run.point, copies=run.draw_copies)
-    seconds = run.seconds(problem, speed) * (1 if known else INITIAL_RUNS)
+    seconds = run.seconds(problem, speed)
+    if parameters:
+        runs = (FIT_RUNS + FIT_RUNS_EACH * parameters) * (1 if size_known else SIZE_RUNS)
+        seconds = FIT_ONCE + runs * seconds
+        more = BYTES * min(parameters * sizes(problem).tables, MOST_RESPONSES)
+        memory, writing = memory + more, writing + more
+    elif not known:
+        seconds *= INITIAL_RUNS
     after = writing_seconds(problem, point=run.point, initial_known=known)
     return Plan(run.name, choice.reason, memory, writing, seconds, run.device_memory(problem), after)
+
+
+MOST_RESPONSES = 20_000_000
+"""Numbers kept of the response of all tables to the parameters of a fit, at most (``learn/_uncertainty.py``)."""
 
 
 def operations_per_second(size: int = 192, *, seconds: float = 0.02) -> float:

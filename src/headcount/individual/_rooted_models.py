@@ -742,7 +742,11 @@ def _label_problems(
 ) -> list[str]:
     problems: dict[str, None] = {}
     shared = all(names is labels[0] for names in labels)
+    fine: set[tuple[int, int]] = set()
     for time, names, size in zip(times, labels, sizes, strict=True):
+        if (id(names), size) in fine:  # labels that times share are looked at once
+            continue
+        fine.add((id(names), size))
         where = "" if shared else f" at time {time!r}"
         if len(names) != size:
             problems[f"{len(names)} cells are named but there are {size}{where}: name each once"] = None

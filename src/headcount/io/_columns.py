@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headcount._types import Array, Texts
+    from headcount._types import Array
 
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -71,7 +71,7 @@ _MARKS = frozenset(
 _SPACES = str.maketrans({"\u00a0": " ", "\u202f": " ", "\u2009": " ", "’": "'", "−": "-"})
 _NUMBER_LIKE = re.compile(r"^[+-]?[\d.,][\d.,' ]*([eE][+-]?\d+)?$")
 _DECIMALS, _THOUSANDS = (".", ","), (".", ",", "'", " ")
-_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing")}
+_WORDS = {"dates": ("day-first", "month-first"), "bounds": ("number", "missing", "censored")}
 _NAMED_CELLS = frozenset({"cell", "from", "to"})
 """Roles whose labels are cells."""
 _ABOUT = re.compile(
@@ -81,6 +81,9 @@ _BOUND = re.compile(
     r"^(?:[<>≤≥]=?|mind\.|mindestens|at least|more than|mehr als|über|over|less than|weniger als|unter|under)\s*(?=[\d.,])|(?<=\d)\s*\+$",
     re.IGNORECASE,
 )
+_UPPER = re.compile(r"[<≤]|less|weniger|unter|under")
+_STRICT = re.compile(r"[<>](?!=)|more|mehr|über|over|less|weniger|unter|under")
+"""Upper bounds, and bounds that leave their own number out, as they begin in small letters."""
 PerFile = str | Mapping[str, str] | None
 """What a caller says about the files: the same for all, or by the file's name ("" for all others)."""
 
@@ -109,7 +112,8 @@ class Reader:
     alias
         Other names of cells, ``{old: new}``, in every table.
     bounds
-        What ``>60`` is read as: ``"number"`` (60) or ``"missing"``; asked about where it is not given.
+        What ``>60`` is read as: ``"number"`` (60), ``"missing"``, or, among counts, ``"censored"``: 61, and 1 in the role "bound" (−1 of an
+        upper bound, 0 of a number); asked about where it is not given.
     """
 
     findings: Findings
@@ -192,11 +196,16 @@ class Reader:
         """The table with the values of its columns; numbers that are required must not be empty."""
         numbers = [role for role in source.columns if role not in labels]
         styles = _styles_of(source, [source.columns[role] for role in numbers], self)
-        values: dict[str, Any] = {role: _read_labels(source, role, self) for role in labels}
-        missing = {}
+        values: dict[str, Any] = {}
+        codes, texts, missing = {}, {}, {}
+        for role in labels:
+            codes[role], texts[role] = _read_labels(source, role, self)
+            values[role] = np.array(texts[role], dtype=object)[codes[role]]
         for role in numbers:
             values[role], missing[role] = _read_numbers(source, role, styles, self, required=role in required)
-        return replace(source, values=values, empty=missing)
+            if role == "count" and self.bounds == "censored":
+                values |= _censored(source, values[role])
+        return replace(source, values=values, empty=missing, codes=codes, texts=texts)
 
     def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
         """Further columns of a table of cells by name: numbers where all entries are, texts otherwise; None where one is wrong."""
@@ -377,8 +386,8 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def _read_labels(source: Source, role: str, reader: Reader) -> Texts:
-    """The column of a role as texts, stripped; whole floats and dates as people write them, and times without trailing zeros.
+def _read_labels(source: Source, role: str, reader: Reader) -> tuple[Any, list[str]]:
+    """The column of a role as codes of distinct texts, stripped; whole floats and dates as people write them, times without trailing zeros.
 
     Cells have their new names where the reader knows of any, which is noted.
     """
@@ -391,16 +400,25 @@ def _read_labels(source: Source, role: str, reader: Reader) -> Texts:
     if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
         source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
         texts = [reader.alias.get(t, t) for t in texts]
-    known = np.array([*texts, ""], dtype=object)
-    read: Texts = known[codes]  # a missing value has the code −1, the last one
-    source.refuse(read == "", f"{role} is empty: name it, or take the row out")
-    return read
+    one, known = pd.factorize(np.array([*texts, ""], dtype=object))
+    read = one[codes]  # a missing value has the code −1, the last one
+    source.refuse(read == one[-1], f"{role} is empty: name it, or take the row out")
+    return read, known.tolist()
+
+
+DENSE_KEYS = 8
+"""Possible combinations of labels per row up to which rows are counted by combination: an array of so many numbers per row."""
 
 
 def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
     """One row per entry, the first: others are a problem, as nothing is added up in silence."""
     import pandas as pd
 
+    key, size = np.zeros(len(source.rows), dtype=np.int64), 1
+    for role in roles:
+        key, size = key * len(source.texts[role]) + source.codes[role], size * len(source.texts[role])
+    if size <= DENSE_KEYS * len(key) and np.bincount(key, minlength=1).max() <= 1:
+        return source
     frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
     again = frame.duplicated(keep=False).to_numpy()
     if not again.any():
@@ -494,7 +512,7 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
     """The distinct texts of a column that look like numbers; none where the column already holds numbers."""
     if series.dtype.kind in "iufb":
         return []
-    distinct = series.drop_duplicates()
+    distinct = _texts_once(series)
     plain = _plain(distinct, missing)
     tidy = (
         _plain_number(_tidy(v).removesuffix("%").rstrip())
@@ -503,6 +521,14 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
     )
     others = [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
     return [*distinct[plain].tolist(), *others]
+
+
+def _texts_once(series: pd.Series) -> pd.Series:
+    """The distinct entries of a column, not as codes."""
+    import pandas as pd
+
+    distinct = series.drop_duplicates()
+    return distinct.astype(str) if isinstance(distinct.dtype, pd.CategoricalDtype) else distinct
 
 
 def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
@@ -520,7 +546,9 @@ def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
     """Whether every entry of a column that is not missing looks like a number."""
     if series.dtype.kind in "iufb":
         return True
-    tidy = [_tidy(v).removesuffix("%").rstrip() for v in series.dropna().astype(str).unique().tolist()]
+    tidy = [
+        _tidy(v).removesuffix("%").rstrip() for v in series.dropna().drop_duplicates().astype(str).tolist()
+    ]
     return all(t.casefold() in missing or _NUMBER_LIKE.match(t) for t in tidy)
 
 
@@ -571,7 +599,7 @@ def _read_numbers(
     else:
         style, rival = styles[column]
         codes, found = pd.factorize(series)
-        distinct = pd.Series(found)
+        distinct = _texts_once(pd.Series(found))
         plain = _plain(distinct, no_number) if style == Style() else np.zeros(len(distinct), dtype=bool)
         # A missing value has the code −1: the last one.
         numbers = np.full(len(distinct) + 1, np.nan)
@@ -580,11 +608,16 @@ def _read_numbers(
         kinds[:-1][plain] = "number"
         for k in np.flatnonzero(~plain):
             numbers[k], kinds[k] = _entry(found[k], style, no_number)
-        values, kind = numbers[codes], kinds[codes]
-        missing = (kind == "missing") | (kind == "marked")
-        values, missing = _read_bounds(source, role, series, kind == "bound", values, missing, reader.bounds)
+        values = numbers[codes]
+
+        def kind(*names: str) -> Any:
+            """Which rows hold an entry of one of these kinds."""
+            return np.isin(kinds, names)[codes]
+
+        missing = kind("missing", "marked")
+        values, missing = _read_bounds(source, role, series, kind("bound"), values, missing, reader.bounds)
         _note_kinds(source, role, series, kind)
-        _refuse_unread(source, role, series, kind == "other", None if rival is None else (style, rival))
+        _refuse_unread(source, role, series, kind("other"), None if rival is None else (style, rival))
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return source.without(values, np.isinf(values), f"{role} must be finite: correct it", series), missing
@@ -596,7 +629,9 @@ def _read_bounds(
     """Numbers such as >60 as the reader says: the number itself, or not observed; refused where it does not say."""
     if not where.any():
         return values, missing
-    if bounds is None:
+    if bounds == "censored" and role == "count":  # `_censored` says which
+        return values, missing
+    if bounds not in _WORDS["bounds"][:2]:
         text = (
             f"{role} is a bound, not a number: have it read as the number that it has (bounds='number', --bounds number) or as not "
             "observed (bounds='missing', --bounds missing)"
@@ -610,23 +645,45 @@ def _read_bounds(
     return values, missing
 
 
-def _note_kinds(source: Source, role: str, series: Any, kind: Texts) -> None:
+def _censored(source: Source, numbers: Array) -> dict[str, Array]:
+    """Counts with the bounds among them as the first whole number that each leaves, and the role "bound"; nothing where none is a bound."""
+    import pandas as pd
+
+    codes, found = pd.factorize(source.frame[source.columns["count"]])
+    tidy = [_tidy(str(v)).casefold() for v in found.tolist()]
+    low = [bool(_BOUND.search(t)) and not _UPPER.match(t) for t in tidy]
+    side = np.array(
+        [(1.0 if least else -1.0) if _BOUND.search(t) else 0.0 for t, least in zip(tidy, low, strict=True)]
+        + [0.0]
+    )
+    if not side.any():
+        return {}
+    strict = np.array([float(bool(_STRICT.match(t))) for t in tidy] + [0.0])
+    rows = side[codes] != 0
+    source.note(
+        f"{listed([repr(t) for t in source.frame[source.columns['count']][rows].tolist()])} in count ({int(rows.sum())} rows) is read as a "
+        "bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing change that"
+    )
+    return {"count": numbers + (side * strict)[codes], "bound": side[codes]}
+
+
+def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]) -> None:
     """Say what was read as missing, and that per cent were; per cent in some rows only are refused."""
-    marked = kind == "marked"
+    marked = kind("marked")
     if marked.any():
         shown = listed([repr(t) for t in series[marked].tolist()])
         source.note(
             f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
         )
-    about = kind == "about"
+    about = kind("about")
     if about.any():
         shown = listed([repr(t) for t in series[about].tolist()])
         source.note(
             f"{shown} in {role} ({int(about.sum())} rows) is read as the number that it has: the noise must allow for its rounding"
         )
-    if (kind == "per cent").any():
+    if kind("per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
-        source.refuse(kind == "number", text, series)
+        source.refuse(kind("number"), text, series)
         source.note(f"{role} is written in per cent and divided by 100")
 
 

@@ -55,7 +55,7 @@ from headcount.io._tables import (
     transitions_of,
 )
 from headcount.io._times import MARGINS, Times, order_times, snapped
-from headcount.observe import Observation, Problem, ProblemError, Tracks
+from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +206,8 @@ def read_problem(
     alias
         Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
     bounds
-        What ``>60`` is read as: ``"number"`` or ``"missing"``; refused where it is not given. ``ca. 320`` is 320, with a note.
+        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts with Poisson noise unless given), ``"number"``
+        or ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -230,7 +231,13 @@ def read_problem(
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
-    table = count_tables(counts if isinstance(counts, list) else [counts], reader, whole=whole, after=after)
+    censored = bounds is None and kind is not None and kind.model is Poisson
+    table = count_tables(
+        counts if isinstance(counts, list) else [counts],
+        replace(reader, bounds="censored") if censored else reader,
+        whole=whole,
+        after=after,
+    )
     known = None if cells is None else cell_table(cells, reader)
     normalise |= prior is not None
     moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
@@ -290,7 +297,7 @@ def _moves(
 
 def _trips(table: Source | None, findings: Findings) -> int | None:
     """The number of trips, where the counts are the two totals of a matrix that agree; it is noted. None otherwise."""
-    if table is None or len(distinct := list(dict.fromkeys(table["time"].tolist()))) != 2:
+    if table is None or len(distinct := table.distinct("time")) != 2:
         return None
     if not any({*map(str.casefold, distinct)} == {*pair} for pair in MARGINS):
         return None
@@ -387,7 +394,7 @@ def by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
         return {}
     keys = source["sequence"]
     frame = source.frame.drop(columns=source.columns["sequence"])
-    whole = replace(source, frame=frame, columns={}, values={})
+    whole = replace(source, frame=frame, columns={}, values={}, codes={})
     return {key: whole.where(keys == key) for key in dict.fromkeys(keys.tolist())}
 
 
@@ -481,9 +488,9 @@ def _axes(
         cells, places = ordered(filter(None, texts)), None
     if table is None:
         return Axes(cells, places, None)
-    departures = [] if more or moves is None or "time" not in moves.source else moves.source["time"].tolist()
+    departures = [] if more or moves is None or "time" not in moves.source else moves.source.distinct("time")
     times = order_times(
-        [*more, *table["time"].tolist(), *departures], table.name, uneven=uneven, findings=findings
+        [*more, *table.distinct("time"), *departures], table.name, uneven=uneven, findings=findings
     )
     own = places_in(table)
     if places is None or (own is not None and not places.of):  # names without places
@@ -511,7 +518,7 @@ def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Time
     if "time" not in moves.source:
         assert length is not None
         return Times(tuple(str(k) for k in range(length)), tuple(range(length)))
-    found = order_times(moves.source["time"].tolist(), moves.source.name, uneven=False, findings=findings)
+    found = order_times(moves.source.distinct("time"), moves.source.name, uneven=False, findings=findings)
     findings.raise_any()
     assert found is not None
     labels: Any = found.labels
@@ -609,6 +616,8 @@ class Seen(NamedTuple):
     table: Source
     counts: Array
     parameters: Mapping[str, Any]
+    bounds: tuple[Array, Array] | None = None
+    """Counts that are bounds (NaN elsewhere), and 1 where they are lower, −1 where they are upper ones."""
 
     @property
     def ahead(self) -> bool:
@@ -625,7 +634,12 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     given = {
         name: table.spread(value, places) if np.ndim(value) else value for name, value in numbers.items()
     }
-    return Seen(table, table.spread(table["count"], places), given)
+    found = table.spread(table["count"], places)
+    if "bound" not in table:
+        return Seen(table, found, given)
+    side = table.spread(table["bound"], places, 0.0)
+    read, bounds = np.where(side == 0, found, np.nan), np.where(side != 0, found, np.nan)
+    return Seen(table, read, given, (bounds, np.where(side < 0, -1.0, 1.0)))
 
 
 def _flow_observation(
@@ -780,6 +794,10 @@ def _built(
     if chain is None or counts is None:
         return None
     observed = tuple(beside) if seen.ahead else (counts, *beside)
+    if seen.bounds is not None:
+        found, side = seen.bounds
+        cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
+        observed += (Censored(cube, side=side, **seen.parameters),)
     return findings.build(_problem, chain, population, observed, initial)
 
 

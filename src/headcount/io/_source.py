@@ -24,6 +24,7 @@ import numpy as np
 
 from headcount import memory
 from headcount._disk import DamagedFileError, parsed
+from headcount.dates import zoned_moment
 from headcount.errors import Faults, FaultsError
 from headcount.labels import repeated
 from headcount.memory import readable_bytes
@@ -109,6 +110,12 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
     return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
+def _moment(text: str) -> str:
+    """A time with a zone in UTC; any other text as it is."""
+    moment = zoned_moment(text)
+    return text if moment is None else moment.astimezone(dt.UTC).isoformat()
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A table: its name for messages, the number of every row as an editor counts lines, and the findings.
@@ -124,6 +131,9 @@ class Source:
     columns: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     empty: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    codes: Mapping[str, Index] = field(default_factory=dict)
+    """Of roles that are labels: the position of every row's label among `distinct` ones, which is quicker to compare than texts."""
+    texts: Mapping[str, list[str]] = field(default_factory=dict)
 
     def __getitem__(self, role: str) -> Any:
         return self.values[role]
@@ -133,15 +143,17 @@ class Source:
 
     def having(self, **values: Any) -> Source:
         """The table with other values of some roles."""
-        return replace(self, values={**self.values, **values})
+        codes = {role: kept for role, kept in self.codes.items() if role not in values}
+        return replace(self, values={**self.values, **values}, codes=codes)
 
     def where(self, kept: NDArray[Any]) -> Source:
         """The table with the rows of a mask."""
-        values, empty = (
-            {role: column[kept] for role, column in held.items()} for held in (self.values, self.empty)
+        values, empty, codes = (
+            {role: column[kept] for role, column in held.items()}
+            for held in (self.values, self.empty, self.codes)
         )
         frame = self.frame[kept].reset_index(drop=True)
-        return replace(self, frame=frame, rows=self.rows[kept], values=values, empty=empty)
+        return replace(self, frame=frame, rows=self.rows[kept], values=values, empty=empty, codes=codes)
 
     def problem(
         self, text: str, rows: Sequence[int] | None = None, values: Sequence[Any] | None = None
@@ -169,8 +181,26 @@ class Source:
         """Where the label of every row stands among the known ones; −1 where it does not."""
         import pandas as pd
 
-        labels = pd.Index(self[role], dtype=object)
-        return np.asarray(pd.Index(list(known), dtype=object).get_indexer(labels))
+        coded = role in self.codes
+        labels = pd.Index(self.texts[role] if coded else self[role], dtype=object)
+        places = pd.Index(list(known), dtype=object)
+        if (
+            role == "time" and len(places) and zoned_moment(places[0]) is not None
+        ):  # one moment, whatever its offset
+            labels, places = labels.map(_moment), places.map(_moment)
+        found = np.asarray(places.get_indexer(labels))
+        return found[self.codes[role]] if coded else found
+
+    def distinct(self, role: str) -> list[str]:
+        """The labels of a role, each once, in the order in which they appear."""
+        if role not in self.codes:
+            return list(dict.fromkeys(self[role].tolist()))
+        first = np.full(len(self.texts[role]), -1)
+        first[self.codes[role][::-1]] = np.arange(len(self.codes[role]))[
+            ::-1
+        ]  # of several the last assigned stays: the first row
+        there = np.flatnonzero(first >= 0)
+        return [self.texts[role][k] for k in there[np.argsort(first[there])]]
 
     def knows(self, role: str, known: Sequence[str], unknown: str) -> bool:
         """Whether all labels are among the known ones; others are a problem that `unknown` explains."""
@@ -299,7 +329,7 @@ def unpacked(path: Path) -> bytes:
 
 def _decoded(name: str, content: bytes, encoding: str | None, findings: Findings) -> str:
     """The text of a file in the caller's encoding or, without one, in the one that its bytes show: UTF-8, UTF-16, Windows-1252."""
-    if not content.strip():
+    if not content or content.isspace():
         raise TableError(f"{name}: the file is empty: give a table with a header line and one row per entry")
     known = _shown_encoding(name, content) if encoding is None else encoding
     try:
@@ -378,10 +408,11 @@ def _from_text(name: str, text: str, findings: Findings) -> Source:
     if "\n" not in text:
         text = text.replace("\r", "\n")
     text, skipped, separator = _to_header(name, text, findings)
-    header = text.partition("\n")[0].rstrip("\r")
+    header = text[:LONGEST_HEADER].partition("\n")[0].rstrip("\r")
     names = [part.strip().strip('"').strip() for part in header.split(separator)]
     _refuse_twice(name, skipped + 1, [n for n in names if n])
-    frame = _parsed(name, text, separator).fillna("")
+    frame = _parsed(name, text, separator)
+    frame = frame if len(text) > LARGE_TEXT else frame.fillna("")
     frame.columns = [str(c).strip() for c in frame.columns]
     rows = np.arange(skipped + 2, skipped + 2 + len(frame))
     return _filled(Source(name, frame, rows))
@@ -410,17 +441,21 @@ def _to_header(name: str, text: str, findings: Findings) -> tuple[str, int, str]
 
     Above the header may be comments (#), empty lines and titles: lines with one entry where a later one has several.
     """
-    skipped, said = 0, None
+    skipped, said, start = 0, None, 0
     while True:
-        line, _, below = text.partition("\n")
+        line, _, below = text[start : start + LONGEST_HEADER].partition("\n")
         stated = re.fullmatch(r"sep=(.|\\t)", line.strip().strip('"'), re.IGNORECASE)
         if stated is not None and said is None:
             said = stated[1].replace("\\t", "\t")
-        elif not text or not _above_header(name, line, below, findings):
+        elif start >= len(text) or not _above_header(name, line, below, findings):
             break
-        text, skipped = below, skipped + 1
+        start, skipped = start + len(line) + 1, skipped + 1
     plain = re.sub(r'"[^"]*"', "", line)
-    return text, skipped, said or max(_SEPARATORS, key=plain.count)
+    return text[start:] if start else text, skipped, said or max(_SEPARATORS, key=plain.count)
+
+
+LONGEST_HEADER = 1_000_000
+"""Characters looked at for the header and what is above it: a wide table of 60 000 cells has as many."""
 
 
 def _above_header(name: str, line: str, below: str, findings: Findings) -> bool:
@@ -447,22 +482,44 @@ def _title_above(below: str) -> bool:
     return _entries(next(lines, "")) > 1
 
 
+LARGE_TEXT = 10_000_000
+"""Characters of a table above which its columns are read as codes of distinct texts: 8 million rows in 0.7 seconds for 1.6, and every
+later step looks at distinct texts only. Below, texts are quicker where most differ."""
+
+
+ROWS_LOOKED_AT = 1000
+"""Rows by which a column is found to hold texts: pandas makes numbers of codes that are all numbers, and 01 would be 1."""
+
+
+def _is_text(series: pd.Series) -> bool:
+    """Whether some entry of a column is neither a number nor a truth value, so that its distinct texts stay texts."""
+    import pandas as pd
+
+    words = series[pd.to_numeric(series, errors="coerce").isna()].str.strip().str.casefold()
+    return not words.isin(["", "true", "false", "nan", "inf", "-inf"]).all()
+
+
 def _parsed(name: str, text: str, separator: str) -> pd.DataFrame:
     import pandas as pd
     from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
+    how: dict[str, Any] = {
+        "sep": separator,
+        "na_filter": False,
+        "skip_blank_lines": False,
+        "index_col": False,
+        "skipinitialspace": True,
+    }
+    kinds: Any = str
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", ParserWarning)
-            return pd.read_csv(
-                io.StringIO(text),
-                sep=separator,
-                dtype=str,
-                na_filter=False,
-                skip_blank_lines=False,
-                index_col=False,
-                skipinitialspace=True,
-            )
+            content = io.BytesIO(text.encode())
+            if len(text) > LARGE_TEXT:
+                first = pd.read_csv(content, nrows=ROWS_LOOKED_AT, dtype=str, **how)
+                kinds = {c: "category" if _is_text(first[c]) else str for c in first.columns}
+                content.seek(0)
+            return pd.read_csv(content, dtype=kinds, **how)
     except (ParserError, ParserWarning, EmptyDataError) as error:
         reason = str(error).replace("Error tokenizing data. C error: ", "").strip()
         text = f"{name}: the rows do not fit the header ({reason}): quote texts that hold {separator!r}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount import observe
+from headcount.dates import zoned_moment
 from headcount.errors import nearest
 from headcount.individual import LogLinearTransitions
 from headcount.io._columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
@@ -87,11 +88,11 @@ def read_counts(
     times = places = None
     if table is not None:
         places = places_in(table)
-        times = order_times(table["time"].tolist(), table.name, uneven=uneven, findings=findings)
+        times = order_times(table.distinct("time"), table.name, uneven=uneven, findings=findings)
     findings.raise_any()
     assert table is not None
     assert times is not None
-    cells = ordered(table["cell"].tolist())
+    cells = ordered(table.distinct("cell"))
     values = table.spread(table["count"], {"time": times.texts, "cell": cells})
     return labelled_counts(values, times.labels, plain_labels(cells), cells, places)
 
@@ -141,6 +142,8 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
     """One table of several with the same columns; of two rows of one time and cell the later counts, which is noted."""
     import pandas as pd
 
+    if any("bound" in table for table in tables):
+        tables = [t if "bound" in t else t.having(bound=np.zeros(len(t.rows))) for t in tables]
     roles = list(tables[0].values)
     for table in tables[1:]:
         if set(table.values) != set(roles):
@@ -155,7 +158,7 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
     frame = pd.concat([table.frame for table in tables], ignore_index=True)
     rows = np.concatenate([table.rows for table in tables])
     last = tables[-1]
-    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty)
+    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty, codes={})
     kept = ~pd.DataFrame({role: values[role] for role in ("time", "cell")}).duplicated(keep="last").to_numpy()
     if not kept.all():
         last.note(
@@ -166,6 +169,9 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
 
 def later(text: str, than: str) -> bool:
     """Whether a time, as text, is after another: numbers by size, dates in the form 2024-05-31 by date."""
+    moments = zoned_moment(text), zoned_moment(than)
+    if None not in moments:
+        return bool(moments[0] > moments[1])  # type: ignore[operator]
     try:
         return float(text) > float(than)
     except ValueError:
@@ -411,7 +417,7 @@ def _every_move(source: Source, cells: Sequence[str], values: Array, names: tupl
         start, end = np.nonzero(values[0])
     labels = np.array(cells, dtype=object)
     ends = {"from": labels[start], "to": labels[end]}
-    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={})
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={}, codes={})
     return Moves(rows, values[:, start, end].T, names)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
 DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
-_DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?)?$")
+_DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?([+-]\d{2}:\d{2})?)?)?)?$")
 _COMPACT = re.compile(r"^((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 _GAPS = (
     "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
@@ -162,7 +162,7 @@ def _distinct_steps(dates: Mapping[str, WrittenDate], *, day_first: bool) -> int
 def _in_one_zone(
     dates: Mapping[str, WrittenDate], made: dict[str, str], source: Source, *, day_first: bool
 ) -> dict[str, str]:
-    """The texts without time zones: as written where all have the same one, in UTC where they differ."""
+    """The texts, in ISO 8601 with their offsets where they have time zones; some with and some without are a problem."""
     offsets = {date.offset for date in dates.values()}
     if offsets == {None}:
         return made
@@ -172,15 +172,15 @@ def _in_one_zone(
             values=[t for t, date in dates.items() if date.offset is None],
         )
         return made
-    if len(offsets) == 1:
-        example = next(iter(dates))
+    if len(offsets) > 1:
         source.note(
-            f"all times have the same time zone; they are kept as written, {example!r} as {made[example]}"
+            "the times have different offsets (summer and winter time, or several zones): they are kept and compared as moments"
         )
-        return made
-    source.note("the times are in different time zones (summer and winter time are two) and given in UTC")
-    zero = dt.timedelta()
-    return {t: iso_text(date.stamp(day_first=day_first) - (date.offset or zero)) for t, date in dates.items()}
+    stamps = {t: date.stamp(day_first=day_first) for t, date in dates.items()}
+    return {
+        t: s.replace(tzinfo=dt.timezone(dates[t].offset or dt.timedelta())).isoformat()
+        for t, s in stamps.items()
+    }
 
 
 def looks_like_times(values: Sequence[Any]) -> bool:
@@ -410,14 +410,23 @@ def _dates(distinct: Sequence[str], name: str, findings: Findings) -> _Series | 
             findings.problem(name, "there is no such date: correct it", values=[t])
     if len(stamps) < len(distinct):
         return None
+    if len({stamp.tz is None for stamp in stamps.values()}) == 2:
+        findings.problem(
+            name,
+            "some times have a time zone and some have none: write all in one way",
+            values=[t for t, stamp in stamps.items() if stamp.tz is None],
+        )
+        return None
     texts = sorted(distinct, key=stamps.__getitem__)
-    index = pd.DatetimeIndex([stamps[t] for t in texts])
+    labels = tuple(stamps[t] for t in texts)
+    one = len({stamp.utcoffset() for stamp in labels}) == 1  # months and days are then those of the zone
+    index = pd.DatetimeIndex(labels if one else [stamp.tz_convert("UTC") for stamp in labels])
     if not index.is_unique:
         findings.problem(name, "one date is written in two ways: write it in one")
         return None
     places, text_at = _steps(index)
     gap = "the dates are not evenly spaced: {} is followed by {};"
-    return _Series(Times(tuple(texts), tuple(index)), places, gap, text_at)
+    return _Series(Times(tuple(texts), labels), places, gap, text_at)
 
 
 def _steps(index: pd.DatetimeIndex) -> tuple[Sequence[float], Callable[[int], str] | None]:

@@ -52,7 +52,7 @@ PRIOR_ROUNDS = 30
 PRIOR_TOLERANCE = 0.02
 """Relative change of the priors' strengths below which they count as learned: a fiftieth moves estimates by less than a hundredth of
 their distance from the prior's centre."""
-WARM_START = ("g", "tau", "eta", "certain", "draws", "phi_counts", "messages")
+WARM_START = ("g", "tau", "eta", "certain", "draws", "phi_counts", "messages", "size_window")
 """Diagnostics of an engine from which it can start again."""
 
 

@@ -284,10 +284,10 @@ def _inside(count: int, part: NDArray[np.intp], edge: Sequence[tuple[str, Array]
 
 
 def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> tuple[NDArray[np.intp], Array]:
-    """Which parameters are a learned initial distribution's, and their block of J: complete information less cov(n₀ | y).
+    """Which parameters are a learned initial distribution's, and their block of J: complete information less cov(n₀ − Nπ | y).
 
-    log p(n | π) is linear in log π, so that no E-step is needed. Empty where there is none, and where the engine gives no
-    covariance here.
+    log p(n | π) is linear in log π, and its score n₀ − Nπ, so that no E-step is needed. Empty where there is none, and where the engine
+    gives no covariance here.
     """
     initial = expect.families[0].find(Initial)
     spread = [p for p in point.posteriors if p is not None and p.beliefs.has_spread]
@@ -297,8 +297,10 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
     block = complete[np.ix_(where, where)].copy()
     for posterior in spread:
         first = (posterior.problem.model.variables[0],)
-        hidden = np.asarray(posterior.beliefs.covariance(first, first))[np.ix_(free, free)]
-        block -= hidden / posterior.problem.root_phi**2
+        law = np.asarray(posterior.problem.model.marginal(first))
+        score = np.eye(len(law)) - law[:, None]
+        hidden = score @ np.asarray(posterior.beliefs.covariance(first, first)) @ score.T
+        block -= hidden[np.ix_(free, free)] / posterior.problem.root_phi**2
     return where, block
 
 

@@ -4,7 +4,15 @@ from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
 from headcount.observe._binding import Site
 from headcount.observe._cloud import SIZES
-from headcount.observe._noises import Binomial, Exact, Gaussian, LaplaceNoise, NegativeBinomial, Poisson
+from headcount.observe._noises import (
+    Binomial,
+    Censored,
+    Exact,
+    Gaussian,
+    LaplaceNoise,
+    NegativeBinomial,
+    Poisson,
+)
 from headcount.observe._problem import Problem, Traits
 from headcount.observe._start import LearnedStart, Start
 from headcount.observe._tracks import Tracks
@@ -12,6 +20,7 @@ from headcount.observe._tracks import Tracks
 __all__ = [
     "SIZES",
     "Binomial",
+    "Censored",
     "Exact",
     "Fault",
     "Gaussian",

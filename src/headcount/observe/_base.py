@@ -103,6 +103,8 @@ class Observation(ABC):
     """`concave_part` is available."""
     of_size: ClassVar[bool] = False
     """Whether it stands for the law of a group's size, which engines know by themselves."""
+    bound: ClassVar[bool] = False
+    """Whether counts are bounds and no readings."""
     positive: ClassVar[Mapping[str, str]] = {}
     """Parameters that must be above zero, and what to do where they are not."""
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.special import digamma
+from scipy.special import digamma, gammainc, gammaincc
 
 from headcount.checks import LARGEST_COUNT
 from headcount.errors import ProblemError
@@ -115,6 +115,122 @@ class Poisson(Rated):
             np.broadcast_to(self.rate, shape),
             np.broadcast_to(self.background / self.rate, shape),
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Censored(Rated):
+    """A bound on a count: y ≥ counts (``side`` 1) or y ≤ counts (``side`` −1), y ~ Poisson(m), m = rate · n + background.
+
+    log l = log P(c, m), the regularised lower Gamma function, or log Q(c + 1, m): laws of a Gamma variable at m, and so concave in n;
+    but their slopes reach 0 nowhere, so that `log_concave`, by which `MAP` inverts slopes, is not said of them.
+
+    There is no reading to hold against the model: the check of fit leaves these entries out.
+
+    Parameters
+    ----------
+    side
+        1 where the count is a lower bound, −1 where it is an upper bound; one number, or one per entry.
+    rate, background
+        As for `Poisson`.
+    """
+
+    side: Numbers = 1.0
+
+    bound: ClassVar[bool] = True
+
+    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
+        """Draw y ~ Poisson(m): what would have been read without a bound."""
+        return rng.poisson(self.mean(n)).astype(float)
+
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """NaN: there is nothing to hold against them."""
+        nothing = np.full(np.broadcast_shapes(np.shape(n), np.shape(self.counts)), np.nan)
+        return nothing, nothing
+
+    def steadier(self) -> Mapping[str, Observation]:
+        """None: a bound does not scatter."""
+        return {}
+
+    def log_prob(self, n: ArrayLike) -> Array:
+        """The logarithm of the probability of what the bound leaves; −inf where m < 0, and at m = 0 of a lower bound above 0."""
+        mean = self.mean(n)
+        m, c, up = np.maximum(mean, 0.0), self.counts, np.asarray(self.side) > 0
+        found = np.where(
+            up & (c == 0), 1.0, np.where(up, gammainc(np.maximum(c, 1.0), m), gammaincc(c + 1.0, m))
+        )
+        with np.errstate(divide="ignore"):
+            value = np.where(found > _TINY, np.log(np.maximum(found, _TINY)), _far_tail(c, m, up))
+        return np.where(
+            (mean >= 0) | self.linear(), np.where(self.linear(), np.where(up, 0.0, -mean), value), -np.inf
+        )
+
+    def _hazard(self, n: ArrayLike) -> tuple[Array, Array, Array]:
+        """h = |d log l/dm|, m, and the count whose probability is in it: c − 1 of a lower bound, c of an upper one."""
+        m, up = np.maximum(self.mean(n), 1e-300), np.asarray(self.side) > 0
+        last = np.where(up, np.maximum(self.counts - 1.0, 0.0), self.counts)
+        return np.exp(poisson_log_pmf(last, m) - self.log_prob(n)), m, last
+
+    def slope(self, n: ArrayLike) -> Array:
+        """rate · h of a lower bound, −rate · h of an upper one."""
+        h, _, _ = self._hazard(n)
+        up = np.asarray(self.side) > 0
+        return np.where(self.linear(), np.where(up, 0.0, -self.rate), np.where(up, 1.0, -1.0) * self.rate * h)
+
+    def curvature(self, n: ArrayLike) -> Array:
+        """rate² · (h (k/m − 1) − h²) of a lower bound, −rate² · (h (k/m − 1) + h²) of an upper one, k the count in h."""
+        h, m, last = self._hazard(n)
+        sign = np.where(np.asarray(self.side) > 0, 1.0, -1.0)
+        value = self.rate**2 * (sign * h * (last / m - 1.0) - h**2)
+        return np.where(self.linear(), 0.0, np.minimum(value, 0.0))
+
+    @property
+    def domain_low(self) -> Array:
+        """−background/rate; −inf where log l is a line."""
+        low = np.broadcast_to(-self.background / self.rate, np.shape(self.counts))
+        return np.where(self.linear(), -np.inf, low)
+
+    def concave_part(self, n0: ArrayLike) -> tuple[Array, Array, Array]:
+        """(E[y | the bound, n0], rate, background/rate): the bound of the EM algorithm, a Poisson count as it is expected to be."""
+        expected = self.mean(n0) * (1.0 + self.slope(n0) / self.rate)
+        shape = np.shape(self.counts)
+        return (
+            np.where(self.linear(), 0.0, np.maximum(expected, 0.0)),
+            np.broadcast_to(self.rate, shape)
+            * np.where(self.linear() & (np.asarray(self.side) > 0), 0.0, 1.0),
+            np.broadcast_to(self.background / self.rate, shape),
+        )
+
+    def linear(self) -> NDArray[np.bool_]:
+        """Where the bound is 0: "0 or more" says nothing, "at most 0" is Poisson zero."""
+        return np.asarray(self.counts == 0)
+
+    def faults(self, population: int) -> Iterator[Fault]:
+        """Also a side that is neither 1 nor −1."""
+        yield from super().faults(population)
+        side = np.asarray(self.side)
+        yield Fault(np.abs(side) != 1, "side must be 1 (at least) or -1 (at most)", side)
+
+
+_TINY = 1e-290
+"""Probability below which the Gamma functions underflow and a tail is summed term by term."""
+
+
+def _far_tail(c: Array, m: Array, up: Any) -> Array:
+    """log P(Y ≥ c), or log P(Y ≤ c), far out in the tail: the first term, and the sum of the others over it."""
+    c, m, up = np.broadcast_arrays(np.asarray(c, dtype=float), m, up)
+    far = np.where(up, m < c, m > c) & (m > 0)
+    at = np.where(far, m, np.where(up, 0.5 * c, 2 * c + 1) + 1e-300)
+    total, term = np.ones(c.shape), np.ones(c.shape)
+    for k in range(MOST_TERMS):
+        term = term * np.where(up, at / (c + 1.0 + k), np.maximum(c - k, 0.0) / at)
+        total += term
+        if (term < 1e-16 * total).all():
+            break
+    return np.where(far, poisson_log_pmf(c, at) + np.log(total), -np.inf)
+
+
+MOST_TERMS = 100_000
+"""Terms of such a sum, at most: their ratio is at most 1 − 36/√c where the first one is below `_TINY`, so that c = 1e6 needs 1 000."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

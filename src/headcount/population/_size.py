@@ -544,6 +544,56 @@ class Unknown(SizeLaw):
 
 
 @dataclass(frozen=True)
+class Within(SizeLaw):
+    """A law cut off where the counts leave nothing outside; not normalised, so that the evidence stays the law's."""
+
+    law: SizeLaw
+    low: int
+    high: int
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        """Sizes in equal steps, and the logarithm of what each stands for."""
+        step = max(1.0, math.ceil((self.high - self.low) / MOST_SUMMED))
+        n = np.arange(self.low, self.high + 1.0, step)
+        return n, self.law.log_pmf(n) + math.log(step)
+
+    @property
+    def mean(self) -> float:
+        """Of the sizes within."""
+        return self.cgf(0.0).mean
+
+    @property
+    def variance(self) -> float:
+        """Of the sizes within."""
+        return self.cgf(0.0).variance
+
+    @property
+    def least(self) -> int:
+        """The lower end."""
+        return self.low
+
+    @property
+    def most(self) -> int:
+        """The upper end."""
+        return self.high
+
+    def log_pmf(self, n: ArrayLike) -> Array:
+        """The law's own, −inf outside."""
+        n = np.asarray(n, dtype=float)
+        return np.where((n >= self.low) & (n <= self.high), self.law.log_pmf(n), -np.inf)
+
+    def cgf(self, a: float) -> Cumulants:
+        """See `SizeLaw`; κ(0) is the logarithm of the probability within."""
+        return tabulated_cumulants(*self._table, a)
+
+    def sample(self, size: int, *, rng: np.random.Generator) -> NDArray[np.int64]:
+        """See `SizeLaw`."""
+        n, log_p = self._table
+        return rng.choice(n.astype(np.int64), size, p=np.exp(log_p - self.cgf(0.0).value))
+
+
+@dataclass(frozen=True)
 class TotalSize(SizeLaw):
     """The law of the number of all individuals: ``others`` who are known to be there, and groups whose numbers of units have laws."""
 

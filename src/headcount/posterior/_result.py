@@ -540,11 +540,11 @@ def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | N
 
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:
-    """The counts seen of one table's entries: NaN where nobody looked, the mean where there are several readings."""
+    """The counts seen of one table's entries: NaN where nobody looked or only a bound is known, the mean where there are several."""
     total = np.zeros(posterior.problem.model.domain(scope).size)
     readings = np.zeros(total.shape)
     for site in posterior.problem.sites:
-        if site.scope == scope and site.index is not None:
+        if site.scope == scope and site.index is not None and not site.noise.bound:
             total[site.index] += site.noise.counts
             readings[site.index] += 1
     with np.errstate(invalid="ignore"):

@@ -450,6 +450,7 @@ def _noise(result: Result) -> str:
         "Exact": "exact counts",
         "Gaussian": "counts with Gaussian noise",
         "Poisson": "Poisson counts",
+        "Censored": "bounds on Poisson counts",
         "NegativeBinomial": "negative binomial counts",
         "Binomial": "binomial counts",
         "LaplaceNoise": "counts with Laplace noise",
