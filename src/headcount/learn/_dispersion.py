@@ -89,6 +89,8 @@ FORM_ROUNDS = 2
 """Rounds in which all forms are compared; then the better one is kept."""
 SETTLED = 0.1
 """Change of log phi between rounds, in standard errors, at which the rounds end."""
+BY_ROW = "row"
+"""`ToEstimate.by` of one value per cell that moves start from."""
 ROUGH_FROM = 5
 """Problems from which the start of the search is read."""
 
@@ -254,7 +256,7 @@ def by_class(
     *,
     parameters: float = 0.0,
 ) -> DispersionEstimate:
-    """One phi or rho per class of steps, from the one that is common to all steps; that one where no classes are asked for (None).
+    """One phi or rho per class of steps (or row), from the one that is common to all; that one where no classes are asked for (None).
 
     The noises of different steps are independent, so that classes hardly influence one another: each is searched with the others held,
     `CLASS_ROUNDS` times. Parameters learned from the same counts are shared out evenly. A class of which the data say nothing keeps the
@@ -268,16 +270,20 @@ def by_class(
     if by is None:
         return common
     steps: dict[Any, Any] = {}
+    rows = by == BY_ROW
     for problem in problems:
         if not isinstance(problem.model, MarkovChain):
             raise ProblemError("dispersion by class of steps needs a MarkovChain: leave the classes out")
         times = problem.model.times
+        if rows:
+            continue
         for time, label in zip(times[1:], step_labels(by, times), strict=True):
             if steps.setdefault(time, label) != label:
                 raise ProblemError(
                     f"the step to {time!r} is in the classes {steps[time]!r} and {label!r}: name the problems' times differently"
                 )
-    classes = [replace(common, label=label, tried={}) for label in dict.fromkeys(steps.values())]
+    labels = _row_labels(problems) if rows else dict.fromkeys(steps.values())
+    classes = [replace(common, label=label, tried={}) for label in labels]
     share, alone = 0.5 * parameters / len(classes), common.tried["independent"]
 
     def with_class(k: int, psi: float) -> DispersionEstimate:
@@ -296,6 +302,14 @@ def by_class(
     made = with_class(0, classes[0].psi)
     top = evidence(made.dispersion)
     return replace(made, gain=top - alone, tried={**common.tried, f"{common.form} by class": top})
+
+
+def _row_labels(problems: Sequence[Problem]) -> tuple[Any, ...]:
+    """The cells that moves start from, the same at all steps of all problems."""
+    found = {p.model.states[v] for p in problems for v in p.model.variables[:-1]}
+    if len(found) > 1:
+        raise ProblemError("dispersion by row needs the same cells at the beginning of all steps")
+    return tuple(found.pop())
 
 
 def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
@@ -516,6 +530,8 @@ def _level(dispersion: Flocks | Overdispersion | None) -> dict[Any, float]:
     given: Any = dispersion.size if isinstance(dispersion, Flocks) else None
     if isinstance(dispersion, Overdispersion):
         given = dispersion.phi if dispersion.rho is None else dispersion.rho
+    if isinstance(given, tuple):
+        given = dict(enumerate(given))
     values = given if isinstance(given, Mapping) else {None: given}
     return {step: float(np.log(value)) if value else -np.inf for step, value in values.items()}
 
