@@ -228,7 +228,7 @@ class PooledCheck:
             for name, ratio, rank, p in tests
             if p < level
         ]
-        if scatter_p < level:
+        if estimate is None and scatter_p < level:  # a scatter that was learned cannot contradict itself
             faults.append(
                 f"the columns of {count} tables scatter {excess:.2g} times more than the model allows; intervals are too narrow by about "
                 f"a factor of {np.sqrt(excess):.2g}"
