@@ -180,3 +180,28 @@ def test_observed_flows_tell_rho(rho: float) -> None:
     assert abs(found.value - rho) < 3 * found.standard_error
     with pytest.raises(hc.ProblemError, match="which tell rho"):
         hc.fit(TabularChain(), hc.Problem(chain, 300, flows), dispersion="estimate:phi")
+
+
+def test_observed_flows_tell_rho_by_class() -> None:
+    """Classes of steps have rho of their own where flows were observed, each as those flows alone would have it; so have rows."""
+    matrix = [[0.6, 0.2, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]
+    chain = MarkovChain([0.3, 0.3, 0.4], matrix, length=81)
+    scatter = hc.Overdispersion(rho={t: 0.1 if t % 2 else 0.002 for t in range(1, 81)})
+    world = hc.simulate.population(chain, 300, rng=3, dispersion=scatter)
+    pairs = [(t, t + 1) for t in range(80)]
+    flows = [hc.Exact(np.asarray(world.tables.table(p), dtype=float), on=p) for p in pairs]
+    problem = hc.Problem(chain, 300, flows)
+    found = hc.fit(TabularChain(), problem, dispersion="estimate:rho:2").dispersion
+    assert found is not None
+    assert [one.label for one in found.classes] == [0, 1]
+    even, odd = found.classes
+    assert abs(even.value - 0.1) < 3 * even.standard_error
+    assert abs(odd.value - 0.002) < 3 * odd.standard_error
+    assert found.dispersion.rho[1] == even.value
+    common = hc.fit(TabularChain(), problem, dispersion="estimate:rho").dispersion
+    assert common is not None
+    assert found.gain > common.gain + 10
+    rows = hc.fit(TabularChain(), problem, dispersion="estimate:rho:row").dispersion
+    assert rows is not None
+    assert [one.label for one in rows.classes] == [0, 1, 2]
+    assert np.shape(rows.dispersion.rho) == (3,)

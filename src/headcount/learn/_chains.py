@@ -17,6 +17,7 @@ from headcount.errors import raise_all
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import (
     FIRST_RIDGE,
+    Between,
     Initial,
     Matrices,
     Moves,
@@ -26,6 +27,7 @@ from headcount.learn._components import (
 )
 from headcount.learn._family import Family, Parametrisation, fixed_problems, required, unknown_features
 from headcount.learn._steps import Smooth, basis_values, class_index, classes_of
+from headcount.observe import Problem
 
 FIRST_STRENGTH = 1.0
 """Individuals per row that a prior is worth before its strength is learned: it only keeps the first matrices inside."""
@@ -300,6 +302,11 @@ class TabularChain(ChainParametrisation):
         A matrix ``(L, L)``, such as an old table of moves with rows summing to one, that P (of every class) is drawn towards.
     strength
         How many individuals' moves, per row, the prior is worth; ``"learned"`` from the data.
+    context
+        For many tables of two exact margins, what the log-odds of their rows depend on: ``"composition"``, the shares of the rows in each
+        table, or numbers that describe the problem (one parametrisation per problem then). How strongly is learned, and integrated over.
+    shared
+        For many such tables: whether the rows of one deviate together from what they have in common, by an amount that is learned.
     """
 
     mask: Any = None
@@ -308,6 +315,8 @@ class TabularChain(ChainParametrisation):
     dirichlet: float = field(default=1.0, kw_only=True)
     prior: Any = field(default=None, kw_only=True)
     strength: Any = field(default="learned", kw_only=True)
+    context: Any = field(default=None, kw_only=True)
+    shared: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         problems: list[str] = []
@@ -319,9 +328,42 @@ class TabularChain(ChainParametrisation):
         if self.by is not None and not self.homogeneous:
             problems.append("by and homogeneous=False are both given: by says which steps share a matrix")
         attempt(problems, instance, self.pool, bool, "pool", expected="True or False")
+        attempt(problems, instance, self.shared, bool, "shared", expected="True or False")
+        if isinstance(self.context, str) and self.context != "composition":
+            problems.append(
+                f'context is {self.context!r}: give "composition", or numbers that describe the problem'
+            )
+        if self.between is not None and any(
+            one is not None for one in (self.by, self.prior, self.mask, self.fixed)
+        ):
+            problems.append(
+                "context and shared stand for how whole tables differ: leave out by, prior, mask and fixed"
+            )
         if self.prior is not None:
             attempt(problems, _stochastic, self.prior)
         raise_all(problems)
+
+    @property
+    def between(self) -> Between | None:
+        """What differs from table to table."""
+        if self.context is None and not self.shared:
+            return None
+        given = self.context
+        if given is not None and not isinstance(given, str):
+            given = np.atleast_1d(numbers(given, "context", expected="numbers that describe the problem"))
+        return Between(given, self.shared)
+
+    def check(self, problem: Problem) -> list[str]:
+        """See `Parametrisation`."""
+        found = super().check(problem)
+        if self.between is not None:
+            sites, model = problem.sites, problem.model
+            exact = {s.scope for s in sites if s.whole and s.noise.exact} == {(v,) for v in model.variables}
+            if len(model.variables) != 2 or len(sites) != 2 or not exact or not problem.plain:
+                found.append(
+                    "context and shared are learned from tables of which both margins are known exactly"
+                )
+        return found
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
@@ -367,6 +409,7 @@ class TabularChain(ChainParametrisation):
             times=chain.times,
             sizes=tuple(len(s) for s in chain.states.values()),
             kinds=kinds,
+            between=self.between,
         )
 
     def _prior(self, classes: int, free: Mask) -> tuple[Array | float, Pooling | None]:

@@ -38,6 +38,16 @@ SEARCH_TOLERANCE = 1e-3
 """On the logarithm of a strength."""
 
 
+@dataclass(frozen=True)
+class Between:
+    """What differs from table to table: see `headcount.learn._between`."""
+
+    context: Any = None
+    """``"composition"``, or numbers of this table; None: nothing."""
+    shared: bool = False
+    """Whether rows of one table deviate together."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ridge(Component):
     """Weights w with the prior −½ Σ ridge (w − centre)²."""
@@ -467,6 +477,8 @@ class Matrices(Moves, Rows):
     """Cells at every time."""
     kinds: Index = field(kw_only=True)
     """For every step, which of the matrices it has, shape (T − 1,); empty where all have the one."""
+    between: Between | None = None
+    """What differs from problem to problem; it is integrated over after the search for the common matrix."""
 
     def matrices(self, x: Array) -> Any:
         """See `Moves`."""

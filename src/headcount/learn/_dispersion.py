@@ -89,6 +89,8 @@ FORM_ROUNDS = 2
 """Rounds in which all forms are compared; then the better one is kept."""
 SETTLED = 0.1
 """Change of log phi between rounds, in standard errors, at which the rounds end."""
+BY_ROW = "row"
+"""`ToEstimate.by` of one value per cell that moves start from."""
 ROUGH_FROM = 5
 """Problems from which the start of the search is read."""
 
@@ -254,7 +256,7 @@ def by_class(
     *,
     parameters: float = 0.0,
 ) -> DispersionEstimate:
-    """One phi or rho per class of steps, from the one that is common to all steps; that one where no classes are asked for (None).
+    """One phi or rho per class of steps (or row), from the one that is common to all; that one where no classes are asked for (None).
 
     The noises of different steps are independent, so that classes hardly influence one another: each is searched with the others held,
     `CLASS_ROUNDS` times. Parameters learned from the same counts are shared out evenly. A class of which the data say nothing keeps the
@@ -267,17 +269,10 @@ def by_class(
     """
     if by is None:
         return common
-    steps: dict[Any, Any] = {}
-    for problem in problems:
-        if not isinstance(problem.model, MarkovChain):
-            raise ProblemError("dispersion by class of steps needs a MarkovChain: leave the classes out")
-        times = problem.model.times
-        for time, label in zip(times[1:], step_labels(by, times), strict=True):
-            if steps.setdefault(time, label) != label:
-                raise ProblemError(
-                    f"the step to {time!r} is in the classes {steps[time]!r} and {label!r}: name the problems' times differently"
-                )
-    classes = [replace(common, label=label, tried={}) for label in dict.fromkeys(steps.values())]
+    if not all(isinstance(p.model, MarkovChain) for p in problems):
+        raise ProblemError("dispersion by class of steps needs a MarkovChain: leave the classes out")
+    labels, steps = _class_labels(by, [p.model for p in problems])
+    classes = [replace(common, label=label, tried={}) for label in labels]
     share, alone = 0.5 * parameters / len(classes), common.tried["independent"]
 
     def with_class(k: int, psi: float) -> DispersionEstimate:
@@ -296,6 +291,23 @@ def by_class(
     made = with_class(0, classes[0].psi)
     top = evidence(made.dispersion)
     return replace(made, gain=top - alone, tried={**common.tried, f"{common.form} by class": top})
+
+
+def _class_labels(by: Any, chains: Sequence[Any]) -> tuple[tuple[Any, ...], dict[Any, Any]]:
+    """The classes, and that of the step that leads to every time (empty where classes are rows)."""
+    if by == BY_ROW:
+        found = {chain.states[v] for chain in chains for v in chain.variables[:-1]}
+        if len(found) > 1:
+            raise ProblemError("dispersion by row needs the same cells at the beginning of all steps")
+        return tuple(found.pop()), {}
+    steps: dict[Any, Any] = {}
+    for chain in chains:
+        for time, label in zip(chain.times[1:], step_labels(by, chain.times), strict=True):
+            if steps.setdefault(time, label) != label:
+                raise ProblemError(
+                    f"the step to {time!r} is in the classes {steps[time]!r} and {label!r}: name the problems' times differently"
+                )
+    return tuple(dict.fromkeys(steps.values())), steps
 
 
 def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
@@ -368,24 +380,50 @@ def from_flows(
 ) -> DispersionEstimate:
     """rho where all flows were observed: every row of a step is Dirichlet–multinomial around the chain's, κ = 1/rho − 1.
 
+    Rows are independent, so that classes of steps (or rows) have estimates of their own; one without two individuals in a cell keeps the
+    common one.
+
     Raises
     ------
     ProblemError
-        If another form is asked for, or classes of steps: flows tell rho, and the others by their second moments alone.
+        If another form is asked for: flows tell rho, and the others by their second moments alone.
     """
-    from scipy.optimize import minimize_scalar  # slow to import
-
-    if asked.form not in (None, "rho") or asked.by is not None:
+    if asked.form not in (None, "rho"):
         raise ProblemError(
             f'dispersion is "{asked.text}", and all flows were observed, which tell rho: give "estimate" or "estimate:rho"'
         )
     n, p = _rows_of_steps(models, tables)
+    common = _rho_of(n, p)
+    if common is None:
+        raise ProblemError("the dispersion cannot be estimated: no two individuals were ever in one cell")
+    if asked.by is None:
+        return common
+    labels, steps = _class_labels(asked.by, models)
+    own = np.array(
+        [
+            k if asked.by == BY_ROW else labels.index(steps[time])
+            for m in models
+            for before, time in itertools.pairwise(m.times)
+            for k in range(len(m.states[before]))
+        ]
+    )
+    found = [_rho_of(n[own == k], p[own == k]) or replace(common, gain=0.0) for k in range(len(labels))]
+    classes = tuple(replace(one, label=label, tried={}) for one, label in zip(found, labels, strict=True))
+    gain = sum(one.gain for one in classes)
+    tried = {**common.tried, "rho by class": common.tried["independent"] + gain}
+    return replace(common, classes=classes, steps=steps, gain=gain, tried=tried)
+
+
+def _rho_of(n: Array, p: Array) -> DispersionEstimate | None:
+    """rho of some rows of flows, around their probabilities; None where no two individuals were ever in one cell."""
+    from scipy.optimize import minimize_scalar  # slow to import
+
     made = n > 0
     totals = n.sum(axis=1)
     count, at = n[made], p[made]
-    scale = float(totals @ totals / totals.sum() - 1.0)
+    scale = float(totals @ totals / max(float(totals.sum()), 1.0) - 1.0)
     if not scale > 0:
-        raise ProblemError("the dispersion cannot be estimated: no two individuals were ever in one cell")
+        return None
     alone = float(count @ np.log(at))
 
     def value(rho: float) -> float:
@@ -516,6 +554,8 @@ def _level(dispersion: Flocks | Overdispersion | None) -> dict[Any, float]:
     given: Any = dispersion.size if isinstance(dispersion, Flocks) else None
     if isinstance(dispersion, Overdispersion):
         given = dispersion.phi if dispersion.rho is None else dispersion.rho
+    if isinstance(given, tuple):
+        given = dict(enumerate(given))
     values = given if isinstance(given, Mapping) else {None: given}
     return {step: float(np.log(value)) if value else -np.inf for step, value in values.items()}
 

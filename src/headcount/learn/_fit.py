@@ -21,6 +21,7 @@ from headcount.engines._infer import as_engine
 from headcount.errors import known_keywords
 from headcount.individual import Model, ModelError
 from headcount.individual._log_linear import require_counts
+from headcount.learn._between import tables_differ
 from headcount.learn._climb import Climber, ClimbState
 from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
 from headcount.learn._expect import PRIOR_ROUNDS, Expectation, Objective, run_here, running, settled
@@ -275,6 +276,10 @@ class _Options:
 def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], options: _Options) -> Fit:
     """`fit` of hidden counts, with the dispersion as it is given."""
     families = bind(settings, problems)
+    if options.prior is None and tables_differ(families):
+        raise ValueError(
+            "context and shared are integrated over under priors of their scales: leave out prior=None"
+        )
     budget, tolerance, errors = options.within(len(families[0].names))
     method, named, seed = options.method, options.engine, options.seed
     goal = None if options.truth is None else true_values(families[0], options.truth)
@@ -355,7 +360,8 @@ def _dispersed(
     settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...], asked: ToEstimate, options: _Options
 ) -> Fit:
     """Parameters and a dispersion that is learned with them."""
-    bind(settings, problems)
+    if tables_differ(bind(settings, problems)):
+        asked = replace(asked, form="rho")
     quick = replace(options, standard_errors=None, strict=False, parameters="plug-in", posteriors=False)
     first = _fitted(settings, problems_on(problems, None), replace(quick, standard_errors=False))
     run = options.engine or choose_engine(first.families, problems, first.working)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logit, logsumexp
@@ -45,6 +45,9 @@ from headcount.learn._margins import TOLERANCE, Margins, Tables, known_margins, 
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
 from headcount.tables import dense
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_PARAMETERS = 12
 """Parameters of moves up to which they are integrated over: a cloud of some hundred draws describes no more directions well."""
@@ -295,6 +298,16 @@ class Integral:
     """The share that moves in a step, (D,); empty where cells change."""
     contraction: dict[str, float] = field(default_factory=dict)
     """1 − posterior/prior variance of the log-odds of ``"churn"`` and of every move."""
+    between: dict[str, Array] = field(default_factory=dict, repr=False)
+    """Of many tables: draws of the scales of how they differ (`headcount.learn._between`), by name, (D,) each."""
+
+    def scales(self, level: float = 0.9) -> pd.DataFrame:
+        """How tables differ: median, lower and upper end of every scale."""
+        import pandas as pd
+
+        ends = {"median": 0.5, "lower": 0.5 - level / 2, "upper": 0.5 + level / 2}
+        found = [{n: float(np.quantile(v, q)) for n, q in ends.items()} for v in self.between.values()]
+        return pd.DataFrame(found, index=pd.Index(list(self.between), name="scale"), columns=list(ends))
 
     def churn_interval(self, level: float = 0.9) -> tuple[float, float]:
         """The share that moves in a step, between its quantiles."""

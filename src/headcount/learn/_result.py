@@ -42,7 +42,7 @@ from headcount.learn._files import Saved, read, write
 from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, as_dispersion, step_moments
-from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
+from headcount.posterior import FitCheck, IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._interval import count_quantile, quantiles, tails
 from headcount.tables import Scope, dense
 
@@ -450,6 +450,26 @@ class Fit(Saved):
         """
         learned = self.posteriors[0].outcome.learned if self.posteriors else None
         return None if learned is None else learned.integral
+
+    def check_tables(self, on: Mapping[str, Any] | None = None) -> FitCheck:
+        """The check of many tables of two margins together, with residuals held against covariates of the tables, too.
+
+        Parameters
+        ----------
+        on
+            ``{name: one number per problem}``. Composition, size and order of the tables are always looked at.
+        """
+        first = self.posteriors[0]
+        learned = first.outcome.learned
+        if learned is None or learned.pooled is None:
+            raise ValueError("these are not many tables of two exact margins: see .posterior.fit_check")
+        for name, values in (on or {}).items():
+            if len(values) != len(self.posteriors):
+                raise ValueError(
+                    f"on[{name!r}] has {len(values)} numbers for {len(self.posteriors)} problems: give one per problem"
+                )
+        found: FitCheck = learned.pooled(first.problem, learned, self.dispersion, on)
+        return found
 
     @property
     def plug_in(self) -> Posterior:

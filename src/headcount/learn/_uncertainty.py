@@ -35,6 +35,8 @@ from scipy.special import logit
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
+from headcount.individual import MarkovChain
+from headcount.learn._between import ManyTables, integral_of_tables, tables_of
 from headcount.learn._churn import churn_by_means
 from headcount.learn._climb import (
     RIVAL,
@@ -44,15 +46,16 @@ from headcount.learn._climb import (
     same_maximum,
     usable,
 )
-from headcount.learn._components import Initial, Matrices, Moves
-from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, run_here, scaled_eigen
-from headcount.learn._family import Family
+from headcount.learn._components import Initial, Matrices, Moves, with_transitions
+from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, inferred, run_here, scaled_eigen
+from headcount.learn._family import Family, required
 from headcount.learn._files import Saved
 from headcount.learn._initial import initial_response
 from headcount.learn._margins import tables_at_once
 from headcount.learn._neutral import WIDE, Integral, Target, integrable, integral_of, taken
+from headcount.learn._pooled import FEWEST_TABLES, PooledCheck, pool_of_tables
 from headcount.observe import Problem
-from headcount.population import DispersionEstimate
+from headcount.population import DispersionEstimate, Overdispersion
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
 from headcount.posterior._doubt import Learned
 from headcount.tables import Domain, Scope
@@ -469,6 +472,10 @@ def integrated(
     together with a dispersion whose ``estimate`` was learned beside them.
     """
     point = climb.point
+    asked = neutral and information is not None
+    tables = tables_of(expect.families, expect.problems, estimate) if asked else None
+    if tables is not None:
+        return _over_tables(expect, point, tables)
     possible = integrable(expect, estimate) if neutral and information is not None else None
     if possible is not None and information is not None and _is_ridge(expect, point, information, estimate):
         edge = tuple(one.name for one in _edges(expect, point, information))
@@ -658,6 +665,7 @@ def _over_draws(
     }
     made = []
     churn = partial(churn_by_means, expect.families, middle, x)
+    pooled = PooledCheck.of(expect.families, expect.problems, x)
     for k, (posterior, *mixed) in enumerate(zip(middle, *parts, strict=True)):
         beliefs = MixtureBeliefs(
             [p.beliefs for p in mixed],
@@ -673,6 +681,7 @@ def _over_draws(
             churn=churn,
             integrates=True,
             integral=integral,
+            pooled=pooled,
         )
         said = posterior.outcome.info | {"parameters": f"learned, {integral.words}"}
         status = (
@@ -680,6 +689,54 @@ def _over_draws(
         )  # the integral is by draws
         outcome = replace(posterior.outcome, beliefs=beliefs, learned=told, info=said, status=status)
         made.append(Posterior(posterior.problem, posterior.settings, outcome))
+    return tuple(made)
+
+
+def _over_tables(expect: Expectation, point: Evaluation, tables: ManyTables) -> tuple[Posterior, ...]:
+    """One posterior per table, the mean over draws of how tables differ.
+
+    Its problem has the probabilities under which the expected counts are those of the mean over draws, so that its own spread is that of
+    a table given the parameters; the draws' deviations from the mean are its responses to them.
+    """
+    part = expect.families[0].find(Matrices)
+    assert part is not None
+    integral, counts = integral_of_tables(tables, part.component.labels)
+    mean, made = counts.mean(axis=0), []
+    columns = (counts - mean) / np.sqrt(len(counts))
+    psi = np.log(np.array(list(integral.between.values())).T)
+    shape = len(part.component.free), tables.basis.shape[1], tables.design.shape[1]
+    pool = pool_of_tables(tables, integral.parameters.mean(axis=0).reshape(shape), psi.mean(axis=0))
+    pooled = PooledCheck(pool) if len(mean) >= FEWEST_TABLES else None
+    rho = [np.mean(v) for name, v in integral.between.items() if name.startswith("rho")]
+    share = mean.sum(axis=0) / np.maximum(mean.sum(axis=(0, 2))[:, None], 1.0)
+    for k, (family, problem) in enumerate(zip(expect.families, expect.problems, strict=True)):
+        people = mean[k].sum(axis=1, keepdims=True)
+        moves = np.where(people > 0, mean[k] / np.maximum(people, 1e-300), share)
+        chain = required(MarkovChain, family.apply(point.x, problem).model, "a matrix")
+        own = problem.with_model(with_transitions(chain, chain.initial, moves))
+        if rho:
+            own = own.with_dispersion(Overdispersion(rho=rho if len(rho) > 1 else rho[0]))
+        base = inferred(own, expect.engine, expect.seed + k, None)
+        told = Learned(
+            partial(_tangent, family, problem, point.x),
+            initial=len(point.x) - len(part.where),
+            moves=True,
+            integrates=True,
+            integral=integral,
+            pooled=pooled,
+        )
+        said = base.outcome.info | {"parameters": f"learned, {integral.words}"}
+        numbers = {"parameter_draws": len(counts), "parameter_effective_size": integral.effective_size}
+        outcome = replace(base.outcome, learned=told, info=said)
+        scope = tuple(chain.variables)
+        widened = IntegratedBeliefs(
+            base.beliefs,
+            own,
+            partial(_joined, [{scope: columns[:, k]}]),
+            None,
+            dict(base.diagnostics) | numbers,
+        )
+        made.append(Posterior(own, base.settings, replace(outcome, beliefs=widened)))
     return tuple(made)
 
 
@@ -705,6 +762,7 @@ def _around(
     made = []
     churn = partial(churn_by_means, expect.families, posteriors, point.x)
     first = expect.families[0].find(Initial)
+    pooled = PooledCheck.of(expect.families, expect.problems, point.x)
     for k, posterior in enumerate(posteriors):
         learned = Learned(
             partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x),
@@ -714,6 +772,7 @@ def _around(
             edge=tuple(one.name for one in edges),
             churn=churn,
             integrates=integrates,
+            pooled=pooled,
         )
         outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | said)
         own = Posterior(posterior.problem, posterior.settings, outcome)

@@ -356,7 +356,7 @@ class ToEstimate(Dispersion):
         ``"flocks"``, ``"phi"`` or ``"rho"``; None tries all that the model has, and takes the one with most evidence.
     by
         One phi or rho per class of steps: ``"hour"`` and the other names of the calendar, a list of them, the period of a cycle, or
-        one label per step (as `TabularChain` takes it).
+        one label per step (as `TabularChain` takes it); or ``"row"``: one per cell that moves start from.
     """
 
     form: str | None = None
@@ -422,7 +422,7 @@ class DispersionEstimate:
     classes
         The estimates by class of steps, where these were asked for; the others are then those of all steps together.
     steps
-        The class of the step that leads to a time.
+        The class of the step that leads to a time; empty where classes are rows.
     """
 
     form: str
@@ -461,6 +461,8 @@ class DispersionEstimate:
         if not self.classes:
             return self.at(psi(self))
         values = {one.label: one.value_at(psi(one)) for one in self.classes}
+        if not self.steps:
+            return _overdispersion(self.form, tuple(values.values()))
         by_step = {time: values[label] for time, label in self.steps.items()}
         return _overdispersion(self.form, by_step)
 
@@ -588,7 +590,8 @@ def unit_tables(
 def parse_dispersion(text: str) -> Dispersion:
     """``flocks:5``, ``phi:4``, ``rho:0.01``, ``estimate``, ``estimate:rho``.
 
-    ``estimate:rho:hour`` and ``estimate:phi:24`` estimate one per hour of the day and per place in a cycle of 24 steps.
+    ``estimate:rho:hour`` and ``estimate:phi:24`` estimate one per hour of the day and per place in a cycle of 24 steps,
+    ``estimate:rho:row`` one per cell that moves start from.
     ``rho:0.01,initial=0.001`` says how the first counts scatter, too.
 
     Raises

@@ -128,6 +128,8 @@ class Learned:
     """Whether moves and a dispersion learned beside them would be integrated over under a neutral prior."""
     integral: Any = field(default=None, repr=False)
     """The draws of the parameters (`headcount.learn._neutral.Integral`); None where a Gaussian describes them."""
+    pooled: Callable[..., Any] | None = field(default=None, repr=False)
+    """Of many tables: makes the check of all of them together (`headcount.learn._pooled.PooledCheck`)."""
 
 
 def flows_seen(problem: Problem) -> bool:

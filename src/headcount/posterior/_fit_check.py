@@ -422,6 +422,9 @@ class FitCheck:
         What to do, the most helpful first, for programs: ``kind``, ``call`` and ``words`` of each.
     churn
         Where moves were learned: the share that moves in a step, and what the means of the counts alone tell of it.
+    pooled
+        Of many tables that are checked together: one row ``(what, F, degrees of freedom, p)`` per number of the tables that residuals were
+        held against.
     """
 
     agrees: bool | None
@@ -446,6 +449,7 @@ class FitCheck:
     doubts: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
     churn: Churn | None = None
+    pooled: tuple[tuple[str, float, int, float], ...] = ()
 
     def __str__(self) -> str:
         return self.verdict
@@ -505,6 +509,9 @@ def fit_check(
     `learned` is what is known of parameters that were learned from these counts, `estimate` a dispersion that was.
     """
     begun = perf_counter()
+    if learned is not None and learned.pooled is not None:
+        checked: FitCheck = learned.pooled(problem, learned, estimate)
+        return checked
     if isinstance(problem.dispersion, ToEstimate):
         problem = problem.with_dispersion(None)
     core = problem if core is None else core
