@@ -151,11 +151,6 @@ class Cloud:
         """Whether the root's states are the members: not where one number of one kind is all there is."""
         return len(self.members) > 1 or not self.sizes_known
 
-    @property
-    def mixed_weights(self) -> bool:
-        """Whether units of different members stand for different numbers of individuals."""
-        return len({member.weight for member in self.members}) > 1
-
     @cached_property
     def numbers(self) -> Numbers | None:
         """The laws of all sizes; None where one number is known."""

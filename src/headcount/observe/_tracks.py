@@ -166,19 +166,8 @@ class Tracks:
 
 
 def _as_frame(table: Any) -> Any:
-    """The table as a frame with ``id, time, cell``."""
-    import pandas as pd
-
-    rows = isinstance(table, (list, tuple)) and all(isinstance(row, Mapping) for row in table)
-    named = isinstance(table, Mapping) or rows or getattr(getattr(table, "dtype", None), "names", None)
-    try:
-        frame = table if is_frame(table) or not named else pd.DataFrame(table)
-        if not is_frame(frame):
-            raise TypeError
-    except (TypeError, ValueError):
-        raise ProblemError(
-            f"Tracks: table is {brief(table)}: give a frame or columns id, time, cell"
-        ) from None
+    """The table as a frame with ``id, time, cell``, labels in these and numbers in the others."""
+    frame = _frame_of(table)
     if set(_RECOVERY) <= set(frame.columns):
         frame = _both_ends(frame)
     missing = [name for name in _TRACK if name not in frame.columns]
@@ -202,6 +191,23 @@ def _as_frame(table: Any) -> Any:
             "Tracks: a row without id, time or cell: leave it out, times without a row are gaps"
         )
     return frame.reset_index(drop=True)
+
+
+def _frame_of(table: Any) -> Any:
+    """A frame, or what is like one: columns by name, or rows by name."""
+    import pandas as pd
+
+    rows = isinstance(table, (list, tuple)) and all(isinstance(row, Mapping) for row in table)
+    named = isinstance(table, Mapping) or rows or getattr(getattr(table, "dtype", None), "names", None)
+    try:
+        frame = table if is_frame(table) or not named else pd.DataFrame(table)
+        if not is_frame(frame):
+            raise TypeError
+    except (TypeError, ValueError):
+        raise ProblemError(
+            f"Tracks: table is {brief(table)}: give a frame or columns id, time, cell"
+        ) from None
+    return frame
 
 
 def _is_label(value: Any) -> bool:
