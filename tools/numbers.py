@@ -159,7 +159,10 @@ def versions() -> str:
         ]
         for name, run in runs.items()
     ]
-    return table(["versions", "Python", *names, "tests passed", "skipped"], rows)
+    said = sorted({run["pytest"] for run in runs.values()})
+    return table(["versions", "Python", *names, "tests passed", "skipped"], rows) + "".join(
+        f"\nRun with: {words}.\n" for words in said
+    )
 
 
 def mutations() -> str:
