@@ -161,6 +161,7 @@ def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     """Flows agree with both margins and with the count of a screenline, beside its pairs or apart; changes hold the old matrix beside."""
     paths, words = trips(tmp_path)
     told = ["--sums", paths["line"], "--sum-counts", paths["counted"], "--flow-noise", "exact"]
+    told += ["--cells", write(tmp_path, zones="cell,name\na,Nord\nb,Ost\nc,West\n")["zones"]]
     code, said = run("infer", *words, *told, "--out", tmp_path / "out")
     assert code == 0, said
     flows = load_result(tmp_path / "out").flows.set_index(["origin", "dest"])["mean"]
@@ -168,6 +169,7 @@ def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     assert flows.groupby("origin").sum().tolist() == pytest.approx([30, 20, 10])
     table = pd.read_csv(tmp_path / "out" / "changes.csv").set_index(["origin", "dest"])
     assert table.loc[("a", "b"), "before"] == 12
+    assert table.loc[("a", "b"), ["origin_name", "dest_name"]].tolist() == ["Nord", "Ost"]
     np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
     beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
     case = read_problem(

@@ -9,10 +9,11 @@ import pytest
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 from headcount import ProblemError, infer
-from headcount.io import Case, TableError, _source, read_counts, read_problem, write_results
+from headcount.io import Case, TableError, _source, load_result, read_counts, read_problem, write_results
 from headcount.io._columns import Reader, Style, _entry, _plain
 from headcount.io._source import Findings
 from headcount.io._tables import count_table, later
+from headcount.learn._result import following
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
 
@@ -198,6 +199,8 @@ def test_times_with_a_zone_come_back_equal(tmp_path: Path) -> None:
     filled = [pd.Timestamp(t) for t in read_counts(gaps)["time"].values]
     assert filled == list(hours)  # nobody looked at two of them
     assert later("2024-10-27T02:00:00+01:00", "2024-10-27T02:00:00+02:00")
+    ahead = following(load_result(tmp_path / "out").times, 2)
+    assert ahead == ("2024-10-27T06:00:00+01:00", "2024-10-27T07:00:00+01:00")
 
 
 def test_day_and_month_are_decided_from_the_whole_column(tmp_path: Path) -> None:

@@ -586,6 +586,38 @@ def test_first_to_last_goes_through_all_steps(browser: Browser, pages: dict[str,
     np.testing.assert_allclose(z, expected, rtol=1e-3, atol=1e-6)
 
 
+def test_routes_follow_the_flows(browser: Browser, pages: dict[str, Path]) -> None:
+    """Routes begin in the chosen cell, end where the flows of all steps lead to, say what they are, and give way to arrows."""
+    browser.open(pages["map"])
+    arrows = browser.run("return document.querySelectorAll('#map-chart .arrow').length")
+    browser.run("document.getElementById('routes').click()")
+    assert browser.run("return document.querySelectorAll('#map-chart .arrow').length") == 0
+    said = browser.driver.find_element("id", "map-caption").text
+    assert "40 routes of those in" in said
+    assert "if each step depends on the cell alone" in said
+    discs = "[...document.querySelectorAll('#map-chart .disc')].map((d) => ['data-cell', 'cx', 'cy'].map((k) => Number(d.getAttribute(k))))"
+    spots = np.array(sorted(browser.run(f"return {discs}")))[:, 1:]
+    paths = browser.run("return [...document.querySelectorAll('.route')].map((p) => p.getAttribute('d'))")
+    assert len(paths) == 40
+    ends = []
+    for k, path in enumerate(paths):
+        points = np.array([[float(v) for v in part.split(",")] for part in path[1:].split("L")]) - 0.25 * (
+            k - 20
+        )
+        away = np.linalg.norm(points[:, None] - spots[None], axis=2)
+        assert away.min(axis=1).max() < 0.2
+        ends.append(away.argmin(axis=1)[[0, -1]])
+    first, last = np.array(ends).T
+    assert len(set(first)) == 1
+    law = np.eye(9)[first[0]]
+    for t in range(5):
+        step = RESULT.flows[RESULT.flows["time"] == t]["mean"].to_numpy().reshape(9, 9)
+        law = law @ (step / step.sum(axis=1, keepdims=True))
+    assert (np.abs(np.bincount(last, minlength=9) - 40 * law) < 4 * np.sqrt(40 * law * (1 - law)) + 0.5).all()
+    browser.run("document.getElementById('routes').click()")
+    assert browser.run("return document.querySelectorAll('#map-chart .arrow').length") == arrows
+
+
 def test_grouped_arrows_carry_more(browser: Browser, pages: dict[str, Path]) -> None:
     """Grouping cells leaves the total of moves and makes the arrows carry a larger share of them."""
     browser.open(pages["many"])

@@ -162,7 +162,7 @@ def write_results(
         shapes=shapes,
         coordinates=made.coordinates if coordinates is None else coordinates,
     )
-    later |= _change_table(made, before, format, safe=safe_csv) if most is None else {}
+    later |= _change_table(result, before, format, safe=safe_csv) if most is None else {}
     groups = draw_groups(posterior, draws=0 if DRAWS_FILE in later else draws, flows=draw_flows)
     return put_results(
         result,
@@ -244,7 +244,9 @@ def _change_table(
     """What writes the old matrix beside the new one; nothing without one, or for more than one step."""
     if before is None or len(result.times) != 2:
         return {}
-    return {f"changes.{format}": partial(put_table, changes(result.flows, before), safe=safe)}
+    return {
+        f"changes.{format}": partial(put_table, with_names(changes(result.flows, before), result), safe=safe)
+    }
 
 
 def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,7 @@ import numpy as np
 
 from headcount._html import card
 from headcount._types import Array
+from headcount.dates import zoned_moment
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
 from headcount.labels import coordinate
@@ -237,6 +238,9 @@ def following(known: Sequence[Hashable], steps: int) -> tuple[Hashable, ...]:
     if len(known) > 1 and isinstance(last, spaced) and isinstance(known[-2], spaced):
         gap = last - known[-2]  # type: ignore[operator]
         return tuple(last + (k + 1) * gap for k in range(steps))  # type: ignore[operator]
+    before, moment = (zoned_moment(t) if isinstance(t, str) else None for t in (known[0], *known)[-2:])
+    if before is not None and moment is not None:  # times with a zone, as files have them
+        return tuple((moment + (k + 1) * (moment - before)).isoformat() for k in range(steps))
     if isinstance(last, (int, np.integer)):
         return tuple(int(last) + k + 1 for k in range(steps))
     return tuple(f"+{k + 1}" for k in range(steps))

@@ -8,7 +8,7 @@ const margins = data.margins ?? null; // a table of two margins: what is special
 const mapped = places !== null;
 const areas = mapped && places.shapes !== null;
 const percent = `${Number((100 * data.level).toPrecision(6))} %`;
-const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false, together: false };
+const state = { time: 0, cell: 0, arrows: 30, least: 0, colour: areas ? "mean" : "change", show: areas ? "areas" : "discs", only: false, speed: 1, tiles: false, together: false, routes: false };
 const listeners = [];
 const onChange = (redraw) => listeners.push(redraw);
 const change = (what) => { Object.assign(state, what); listeners.forEach((redraw) => redraw(Object.keys(what))); };

@@ -342,7 +342,35 @@ function drawDiscs(groups) {
   layers.discs.replaceChildren(...made);
 }
 
+const ROUTES = 40; // lines that can still be told apart
+let onward = null; // by time and cell, the rows of what leaves it
+// Cells that individuals in a cell go through from a time on, drawn by expected flows, each step depending on the cell alone; the same at every look.
+function routesFrom(cell, from) {
+  if (onward === null) onward = leaving.map((rows) => { const of = new Map(); rows.forEach((r) => of.set(flows.o[r], [...(of.get(flows.o[r]) ?? []), r])); return of; });
+  let seed = 1;
+  const chance = () => { seed = (seed + 0x6d2b79f5) | 0; let v = Math.imul(seed ^ (seed >>> 15), 1 | seed); v = (v + Math.imul(v ^ (v >>> 7), 61 | v)) ^ v; return ((v ^ (v >>> 14)) >>> 0) / 4294967296; };
+  return Array.from({ length: ROUTES }, () => {
+    const way = [cell];
+    for (let t = from; t < data.times.length - 1; t += 1) {
+      const rows = onward[t].get(way[way.length - 1]) ?? [];
+      let left = chance() * sum(rows.map((r) => flows.mean[r]));
+      const next = rows.find((r) => { left -= flows.mean[r]; return left <= 0; });
+      if (next === undefined) break;
+      way.push(flows.d[next]);
+    }
+    return way;
+  });
+}
+function drawRoutes() {
+  const ways = routesFrom(state.cell, state.time), apart = (k) => 0.25 * (k - ROUTES / 2); // pixels, so that lines of one way are seen beside each other
+  const path = (way, k) => way.filter((c, j) => j === 0 || c !== way[j - 1]).map((c, j) => `${j ? "L" : "M"}${(px(places.x[c]) + apart(k)).toFixed(1)},${(py(places.y[c]) + apart(k)).toFixed(1)}`).join("");
+  layers.arrows.replaceChildren(...ways.map((way, k) => drawn("path", { class: "route", d: path(way, k) })));
+  layers.hops.replaceChildren();
+  Object.assign(scene, { moves: [], kinds: [], curves: [] });
+}
+
 function drawArrows(groups) {
+  if (state.routes) { drawRoutes(); return; }
   const root = state.show === "areas" ? 0 : perRoot(groups), moves = shownMoves(groups), under = [], over = [];
   const spot = (g) => [px(groups.list[g].x), py(groups.list[g].y)], rim = (g) => 2 + root * Math.sqrt(groups.mean[state.time][g]);
   scene.moves = moves;

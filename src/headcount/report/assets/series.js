@@ -109,6 +109,10 @@ function caption() {
     box.textContent = `${withRange(moved, data.sums?.moved[0])} go to another cell, ${count(stay)} to their own; the ${shown.length} ${mapped ? "lines" : "bars"} shown carry ${count(carried)} (${Math.round(100 * carried / Math.max(moved, 1e-9))} %).`;
     return;
   }
+  if (state.routes && mapped) {
+    box.textContent = `${ROUTES} routes of those in ${short(data.cells[state.cell])} at ${timeName(state.time)}, to ${timeName(data.times.length - 1)}: drawn by expected flows, if each step depends on the cell alone. Choose a cell on the map.`;
+    return;
+  }
   const share = moved > 0 ? ` (${Math.round(100 * carried / moved)} %)` : "", more = mapped && data.cells.length >= 12 && carried < moved / 3 && !state.together ? " Group the cells (options) to see more of them." : "";
   box.textContent = `${withRange(moved, data.sums?.moved[state.time])} individuals move before ${timeName(state.time + 1)}; the ${shown.length} ${mapped ? "arrows" : "bars"} shown carry ${count(carried)} of them${share}.${more}`;
 }

@@ -54,8 +54,9 @@ function arrange() {
   byId("colour").value = state.colour; byId("show").value = state.show;
   if (!mapped) byId("arrows-word").textContent = chain ? "Moves" : "Pairs";
   if (!flows.mean.length) byId("controls").hidden = true;
+  byId("routes-box").hidden = !mapped || margins;
   if (!chain) {
-    for (const id of ["series", "here", "only-box", "speed-box", "play", "strip", "strip-note"]) byId(id).hidden = true;
+    for (const id of ["series", "here", "only-box", "routes-box", "speed-box", "play", "strip", "strip-note"]) byId(id).hidden = true;
     byId("map-title").textContent = "Counts, variable by variable";
   }
   if (window.innerWidth > 700) byId("options").open = true;
@@ -77,6 +78,7 @@ function start() {
   listen("together", "change", (target) => ({ together: target.checked }));
   listen("tiles", "change", (target) => ({ tiles: target.checked }));
   listen("only", "change", (target) => ({ only: target.checked }));
+  listen("routes", "change", (target) => ({ routes: target.checked }));
   listen("cell", "change", (target) => ({ cell: Number(target.value) }));
   byId("play").addEventListener("click", play);
   byId("save-png").addEventListener("click", () => savePicture("png"));
