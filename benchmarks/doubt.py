@@ -53,6 +53,12 @@ def estimate_dispersion(world: World) -> World:
     return replace(world, dispersion="estimate")
 
 
+def let_tables_differ(world: World) -> World:
+    """Follow the advice to learn how tables differ."""
+    setting = hc.TabularChain(context="composition", shared=True)
+    return replace(world, setting=setting, dispersion="estimate:rho:row")
+
+
 def answered(world: World) -> list[Any]:
     """The posteriors as a user gets them."""
     together = {} if world.dispersion is None else {"dispersion": world.dispersion}
@@ -196,7 +202,8 @@ def precincts(seed: int, *, count: int = 30, people: int = 400) -> World:
         problems.append(
             hc.Problem(hc.MarkovChain(None, np.full((1, 3, 3), 1 / 3)), people, hc.Exact(margins(flows[-1])))
         )
-    return World(flows, problems, hc.TabularChain(), {"dispersion": estimate_dispersion})
+    possible = {"dispersion": estimate_dispersion, "tables": let_tables_differ}
+    return World(flows, problems, hc.TabularChain(), possible)
 
 
 def left_out(seed: int, *, people: int = 3000, steps: int = 9) -> World:

@@ -208,6 +208,10 @@ def test_many_tables_are_checked_together():
     fit = hc.fit(hc.TabularChain(), problems(right), dispersion="estimate", progress=False, strict=False)
     check = fit.check_tables()
     assert check.agrees is True
+    assert [one.kind for one in check.advice] == [
+        "tags",
+        "flows",
+    ]  # a missing cause looks like the scatter that was learned
     income = right[:, :, 0].sum(1) / right.sum(
         (1, 2)
     )  # the share of a party, which the counts themselves tell

@@ -85,6 +85,29 @@ def test_the_score_of_a_track_is_the_probability_of_its_later_positions():
     assert post.log_prob(band)[0] == pytest.approx(found[1])
 
 
+def test_the_rival_that_stays():
+    """null="stay" is q for staying and (1 − q) times the counts' share for anything, with the q that is best for these tracks."""
+    post = hc.infer(problem())
+    law = individual_chain(post)
+    cells = ["a", "a", "b", "b", "a", "b", "c", "c"]
+    table = {"id": [1, 1, 2, 2, 3, 3, 4, 4], "time": ["mon", "wed"] * 4, "cell": cells}
+    found = post.log_prob(table, null="stay")
+    share, q = dict(zip(CELLS, law.marginal(("wed",)), strict=True)), found.attrs["q"]
+
+    def score(q):
+        pairs = zip(cells[::2], cells[1::2], strict=True)
+        return np.log([q * (x == y) + (1 - q) * share[y] for x, y in pairs])
+
+    np.testing.assert_allclose(found, score(q), rtol=1e-9)
+    assert 0.3 < q < 1
+    assert score(q).sum() >= max(score(other).sum() for other in np.linspace(0.01, 0.99, 50)) - 1e-6
+    assert found.sum() > post.log_prob(table, null=True).sum()
+    thrice = {"id": [1, 1, 1], "time": ["mon", "tue", "wed"], "cell": ["a", "a", "a"]}
+    assert post.log_prob(thrice, null="stay").attrs["q"] > 0.99
+    with pytest.raises(ModelError, match="give True, False"):
+        post.log_prob(table, null="stays")
+
+
 def test_connectivity_of_one_step_is_the_share_of_flows():
     """Over one step the share is that of the mean flows, and its draws are those of the flows."""
     post = hc.infer(problem())

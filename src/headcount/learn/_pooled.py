@@ -28,7 +28,14 @@ from headcount.learn._family import Family
 from headcount.learn._margins import known_margins, phi_of
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
-from headcount.posterior._doubt import SCATTER_GAIN, Advice, Learned, doubts_of
+from headcount.posterior._doubt import (
+    SCATTER_GAIN,
+    Advice,
+    Learned,
+    doubts_of,
+    flows_seen,
+    more_information,
+)
 from headcount.posterior._fit_check import FEWEST_FREE, FitCheck
 from headcount.tables import dense
 
@@ -244,41 +251,25 @@ class PooledCheck:
             dispersion=excess,
             closer_than_chance=False,
         )
-        agrees, words = True, f"{count} tables agree with the model, checked together"
+        if doubts and learned.moves and not learned.plug_in:
+            advice = list(more_information(problem))
+        agrees: bool | None = True
+        words = f"{count} tables agree with the model, checked together"
         if faults:
             agrees, words = False, f"The data disagree with the model: {'; '.join(faults)}"
             if learned.integral is None or not learned.integral.between:
                 advice = [LET_TABLES_DIFFER, *advice]
         elif doubts:
-            return self._found(
-                None,
-                f"Agreement says nothing here: {'; '.join(doubts)}.",
-                tests,
-                excess,
-                scatter_p,
-                doubts,
-                advice,
-            )
+            agrees, words = None, f"Agreement says nothing here: {'; '.join(doubts)}"
         elif estimate is not None and estimate.gain >= SCATTER_GAIN:
             words += f", once a scatter of {estimate.name} {estimate.value:.3g} is allowed; a missing cause looks the same"
+            advice = [] if flows_seen(problem) else list(more_information(problem)[:2])
         more = f" What would help: {advice[0]}." if advice else ""
-        return self._found(agrees, f"{words}.{more}", tests, excess, scatter_p, doubts, advice)
-
-    def _found(
-        self,
-        agrees: bool | None,
-        verdict: str,
-        tests: Sequence[tuple[str, float, int, float]],
-        excess: float,
-        p: float,
-        doubts: Sequence[str],
-        advice: Sequence[Advice],
-    ) -> FitCheck:
         return FitCheck(
             agrees,
-            verdict,
+            f"{words}.{more}",
             dispersion=excess,
-            dispersion_p=p,
+            dispersion_p=scatter_p,
             doubts=tuple(doubts),
             advice=tuple(advice),
             pooled=tuple(tests),

@@ -168,7 +168,7 @@ class AsksIndividuals(ABC):
         drawn = chain.sample(count, rng=generator(rng))[:, first : last + 1]
         return _route_table(people, chain.variables[first : last + 1], drawn)
 
-    def log_prob(self, tracks: Any, *, null: bool = False) -> pd.Series:
+    def log_prob(self, tracks: Any, *, null: bool | str = False) -> pd.Series:
         """How well the posterior predicts tracks that it has not seen: log p(later positions | first position), per individual.
 
         Parameters
@@ -177,7 +177,9 @@ class AsksIndividuals(ABC):
             `Tracks`, or a table ``id, time, cell``; band recoveries also as ``from_time, from_cell, to_time, to_cell``.
         null
             The score of the same positions under the posterior's counts alone, as if every position were another individual's. What the
-            score is above it is what the flows know about movement.
+            score is above it is what the flows know about movement. ``"stay"``: the score of a harder rival that knows nothing of the
+            ways between: at every next position the individual is where it was last, with probability q, and else anywhere, as the
+            counts have it; q is the best for these very tracks (``attrs["q"]``).
 
         Returns
         -------
@@ -189,14 +191,31 @@ class AsksIndividuals(ABC):
         people = self.individuals()
         chain, view = people.chain, people.view
         records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
+        cells, first = records, records.first_only()
         if view is not None:  # of which group the individual is, nobody knows
-            records = records.through([view.matrix((v,)) for v in chain.variables])
-        tree, first = chain.rooted(), records.first_only()
-        found = _memoryless(chain, records) if null else record_log_prob(tree, records)
-        found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
-        return pd.Series(
+            records, first = (
+                one.through([view.matrix((v,)) for v in chain.variables]) for one in (records, first)
+            )
+        said = {}
+        if isinstance(null, str):
+            if null != "stay":
+                raise ModelError(f'null is {null!r}: give True, False or "stay"')
+            if len({people.model.states[v] for v in people.model.variables}) > 1:
+                raise ModelError('null is "stay", and cells change with time: nobody can be where it was')
+            shares = [chain.marginal((v,)) for v in chain.variables]
+            if view is not None:
+                shares = [view.matrix((v,)) @ m for v, m in zip(chain.variables, shares, strict=True)]
+            said["q"], found = _staying(shares, cells)
+            found = found - _memoryless(chain, first)
+        else:
+            tree = chain.rooted()
+            found = _memoryless(chain, records) if null else record_log_prob(tree, records)
+            found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))
+        made = pd.Series(
             found, index=pd.Index(list(records.ids), name="id", tupleize_cols=False), name="log_prob"
         )
+        made.attrs |= said
+        return made
 
     def connectivity(
         self,
@@ -393,6 +412,47 @@ def _memoryless(chain: MarkovChain, records: Records) -> Array:
         for node, (rows, likelihood) in records.seen.items():
             found[rows] += np.log(likelihood @ chain.marginal((chain.variables[node],)))
     return found
+
+
+def _staying(shares: Sequence[Array], records: Records) -> tuple[float, Array]:
+    r"""The q with which individuals best stay where they were last seen, else are anywhere; and the log probability of every record.
+
+    With b the law of the last position given what was seen of it, and m the counts' shares at the next one,
+    :math:`p(\text{seen}) = \sum_j l_j (q b_j + (1 - q) m_j)`; b then is :math:`l_j (q b_j + (1 - q) m_j)/p`.
+    """
+    from scipy.optimize import minimize_scalar  # slow to import
+    from scipy.sparse import csr_array, diags_array
+
+    def scored(q: float) -> Array:
+        found, seen_before = np.zeros(len(records)), np.zeros(len(records), bool)
+        belief = csr_array((len(records), len(shares[0])))
+        for node in sorted(records.seen):
+            rows, likelihood = records.seen[node]
+            stays = np.where(seen_before[rows], q, 0.0)
+            joint = diags_array(stays) @ likelihood.multiply(belief[rows])
+            joint = csr_array(
+                joint + diags_array(1.0 - stays) @ (likelihood @ diags_array(np.asarray(shares[node])))
+            )
+            p = np.asarray(joint.sum(axis=1)).ravel()
+            with np.errstate(divide="ignore"):
+                found[rows] += np.log(p)
+            keep = np.ones(len(records))
+            keep[rows] = 0.0
+            place = csr_array(
+                (1.0 / np.maximum(p, np.finfo(float).tiny), (rows, np.arange(len(rows)))),
+                (len(records), len(rows)),
+            )
+            belief = csr_array(diags_array(keep) @ belief + place @ joint)
+            seen_before[rows] = True
+        return found
+
+    def loss(q: float) -> float:
+        value = scored(q)
+        return -float(value[np.isfinite(value)].sum())
+
+    inside = float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
+    best = min(0.0, inside, key=loss)  # the search never reaches the end of its range
+    return best, scored(best)
 
 
 def _regions(given: Any, cells: Sequence[Hashable], what: str) -> tuple[list[Hashable], Array]:
