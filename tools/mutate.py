@@ -346,7 +346,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "- xlogy(sizes, sizes / n).sum())",
         ("tests/observe/test_groups.py",),
     ),
-    ),
     Mutation(
         "the probability of a number that is counted is left out",
         "src/headcount/engines/_reduce.py",
@@ -360,7 +359,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "waiting[size] = later / ahead if ahead > 0 else 0.0",
         "waiting[size] = 0.0",
         ("tests/engines/test_open.py::test_arrivals_and_survivors_are_those_of_the_exact_sum",),
-    ),
     ),
     Mutation(
         "those who stay do not grow older",
@@ -403,7 +401,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         "self.individuals * (squares - self.mean**2) + self.spread * self.mean**2",
         "self.individuals * (squares - self.mean**2) - self.spread * self.mean**2",
         ("tests/structure/test_junction.py::test_random_networks_have_the_covariance_of_all_configurations",),
-    ),
     ),
     Mutation(
         "prior draws have the variance of the square root of N",
@@ -454,7 +451,6 @@ MUTATIONS: tuple[Mutation, ...] = (
         '_FORMULA = ("=", "+", "-")',
         ("tests/faults/test_terminal.py::test_formulas_are_shielded_on_request",),
     ),
-    ),
     Mutation(
         "an alarm ends like a run without one",
         "src/headcount/cli/_show.py",
@@ -495,8 +491,9 @@ MUTATIONS: tuple[Mutation, ...] = (
         "src/headcount/posterior/_routes.py",
         "found = found - (_memoryless(chain, first) if null else record_log_prob(tree, first))",
         "found = found - (0.0 if null else record_log_prob(tree, first))",
-        ("tests/posterior/test_routes.py::test_the_score_of_a_track_is_the_probability_of_its_later_positions",),
-    ),
+        (
+            "tests/posterior/test_routes.py::test_the_score_of_a_track_is_the_probability_of_its_later_positions",
+        ),
     ),
     Mutation(
         "margins are met with the scatter of independent individuals",
