@@ -327,17 +327,22 @@ def _begin(tables: ManyTables) -> tuple[Student, Array]:
     return Student(y, scaled * np.outer(y, y)), near[0]
 
 
+def _asked(families: Sequence[Family]) -> list[Between]:
+    """What parametrisations ask for."""
+    parts = [part.component.between for f in families if (part := f.find(Matrices)) is not None]
+    return [one for one in parts if one is not None]
+
+
 def tables_differ(families: Sequence[Family]) -> bool:
     """Whether a parametrisation asks for tables that differ."""
-    return any(part.component.between is not None for f in families if (part := f.find(Matrices)) is not None)
+    return bool(_asked(families))
 
 
 def tables_of(
     families: Sequence[Family], problems: Sequence[Problem], estimate: DispersionEstimate | None
 ) -> ManyTables | None:
     """The tables of some problems, and what is to be learned of how they differ; None where that was not asked for."""
-    found = [f.find(Matrices) for f in families]
-    asked = [one.component.between for one in found if one is not None and one.component.between is not None]
+    asked = _asked(families)
     if not asked:
         return None
     margins = [m for p in problems if (m := known_margins(p)) is not None]

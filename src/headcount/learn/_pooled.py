@@ -25,7 +25,7 @@ from headcount._types import Array
 from headcount.learn._between import ManyTables
 from headcount.learn._components import Moves
 from headcount.learn._family import Family
-from headcount.learn._margins import known_margins, phi_of
+from headcount.learn._margins import Margins, known_margins, phi_of
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
 from headcount.posterior._doubt import (
@@ -141,31 +141,36 @@ def _centred(x: Array) -> Array:
 
 def pool_of(families: Sequence[Family], problems: Sequence[Problem], x: Array) -> Pool | None:
     """Many tables at some parameters; None where they are few, or of different shapes, or something else is seen."""
-    margins = [m for p in problems if (m := known_margins(p)) is not None]
-    moves = [f.find(Moves) for f in families]  # type: ignore[type-abstract]
-    if len(margins) < max(FEWEST_TABLES, len(problems)) or any(one is None for one in moves):
-        return None
-    if {tuple(map(len, m.counts)) for m in margins} != {tuple(map(len, margins[0].counts))}:
-        return None
-    if len(margins[0].counts) != 2:
+    margins = _alike(problems)
+    parts = [part for f in families if (part := f.find(Moves)) is not None]  # type: ignore[type-abstract]
+    if not margins or len(parts) < len(problems):
         return None
     rows, columns = (np.array([m.counts[at] for m in margins]) for at in (0, 1))
     known: dict[int, tuple[Array, Array]] = {}
     laws = []
-    for k, (family, part) in enumerate(zip(families, moves, strict=True)):
-        assert part is not None
+    for k, (family, part) in enumerate(zip(families, parts, strict=True)):
         own = next((j for j in known if family.alike(families[j])), k)
         if own not in known:
-            ends = x[part.where] + STEP * np.concatenate(
-                [[np.zeros(len(part.where))], s := np.eye(len(part.where)), -s]
-            )
-            made = np.array([_matrix(part.component, end) for end in ends])
-            count = len(part.where)
-            known[own] = made[0], (made[1 : count + 1] - made[count + 1 :]) / (2 * STEP)
+            known[own] = _law(part.component, x[part.where])
         laws.append(known[own])
     slopes = np.array([np.einsum("i,pij->jp", r, slope) for r, (_, slope) in zip(rows, laws, strict=True)])
     phi = np.array([phi_of(p, m, p.dispersion)[1] for p, m in zip(problems, margins, strict=True)])
     return Pool(rows, columns, np.array([law for law, _ in laws]), phi, slopes)
+
+
+def _alike(problems: Sequence[Problem]) -> list[Margins]:
+    """The margins of all problems; none where these are not many tables of one shape."""
+    margins = [m for p in problems if (m := known_margins(p)) is not None]
+    shapes = {tuple(map(len, m.counts)) for m in margins}
+    many = len(margins) == len(problems) >= FEWEST_TABLES
+    return margins if many and len(shapes) == 1 and len(shapes.pop()) == 2 else []
+
+
+def _law(component: Moves, x: Array) -> tuple[Array, Array]:
+    """P, (R, C), and its slopes by the parameters, (P, R, C)."""
+    one = STEP * np.eye(len(x))
+    slopes = [(_matrix(component, x + s) - _matrix(component, x - s)) / (2 * STEP) for s in one]
+    return _matrix(component, x), np.array(slopes)
 
 
 def _matrix(component: Moves, x: Array) -> Array:
@@ -213,6 +218,13 @@ class PooledCheck:
             self.made[key] = self._checked(problem, learned, estimate, on or {})
         return self.made[key]
 
+    def _tests(self, white: Whitened, on: Mapping[str, Any]) -> list[tuple[str, float, int, float]]:
+        """What residuals are held against, F, its degrees of freedom and p; without what the parameters tell already."""
+        count = len(self.pool.rows)
+        features = self.pool.features() | {n: _centred(np.reshape(v, (count, -1))) for n, v in on.items()}
+        found = [(name, *white.on(x)) for name, x in features.items()]
+        return [test for test in found if test[2]]
+
     def _checked(
         self, problem: Problem, learned: Learned, estimate: DispersionEstimate | None, on: Mapping[str, Any]
     ) -> FitCheck:
@@ -223,18 +235,9 @@ class PooledCheck:
         squares = float(white.residual @ white.residual)
         excess = squares / free
         scatter_p = float(gammaincc(free / 2, squares / 2))
-        features = self.pool.features() | {
-            name: _centred(np.reshape(v, (count, -1))) for name, v in on.items()
-        }
-        tests = [(name, *white.on(x)) for name, x in features.items()]
-        tests = [(name, ratio, rank, p) for name, ratio, rank, p in tests if rank]
+        tests = self._tests(white, on)
         level = LEVEL / (len(tests) + 1)
-        faults = [
-            f"residuals depend on the {name} of the tables (F = {ratio:.2g} with {rank} degrees of freedom, p = {p:.1g}): their rows "
-            "differ in a way that the model leaves out"
-            for name, ratio, rank, p in tests
-            if p < level
-        ]
+        faults = [_depends(*test) for test in tests if test[-1] < level]
         if estimate is None and scatter_p < level:  # a scatter that was learned cannot contradict itself
             faults.append(
                 f"the columns of {count} tables scatter {excess:.2g} times more than the model allows; intervals are too narrow by about "
@@ -274,3 +277,11 @@ class PooledCheck:
             advice=tuple(advice),
             pooled=tuple(tests),
         )
+
+
+def _depends(name: str, ratio: float, rank: int, p: float) -> str:
+    """That residuals depend on something, in words."""
+    return (
+        f"residuals depend on the {name} of the tables (F = {ratio:.2g} with {rank} degrees of freedom, p = {p:.1g}): their rows differ in "
+        "a way that the model leaves out"
+    )

@@ -200,12 +200,7 @@ class AsksIndividuals(ABC):
         if isinstance(null, str):
             if null != "stay":
                 raise ModelError(f'null is {null!r}: give True, False or "stay"')
-            if len({people.model.states[v] for v in people.model.variables}) > 1:
-                raise ModelError('null is "stay", and cells change with time: nobody can be where it was')
-            shares = [chain.marginal((v,)) for v in chain.variables]
-            if view is not None:
-                shares = [view.matrix((v,)) @ m for v, m in zip(chain.variables, shares, strict=True)]
-            said["q"], found = _staying(shares, cells)
+            said["q"], found = _staying(people, cells)
             found = found - _memoryless(chain, first)
         else:
             tree = chain.rooted()
@@ -414,7 +409,7 @@ def _memoryless(chain: MarkovChain, records: Records) -> Array:
     return found
 
 
-def _staying(shares: Sequence[Array], records: Records) -> tuple[float, Array]:
+def _staying(people: Individuals, records: Records) -> tuple[float, Array]:
     r"""The q with which individuals best stay where they were last seen, else are anywhere; and the log probability of every record.
 
     With b the law of the last position given what was seen of it, and m the counts' shares at the next one,
@@ -422,6 +417,13 @@ def _staying(shares: Sequence[Array], records: Records) -> tuple[float, Array]:
     """
     from scipy.optimize import minimize_scalar  # slow to import
     from scipy.sparse import csr_array, diags_array
+
+    chain, view, model = people.chain, people.view, people.model
+    if len({model.states[v] for v in model.variables}) > 1:
+        raise ModelError('null is "stay", and cells change with time: nobody can be where it was')
+    shares = [chain.marginal((v,)) for v in chain.variables]
+    if view is not None:
+        shares = [view.matrix((v,)) @ m for v, m in zip(chain.variables, shares, strict=True)]
 
     def scored(q: float) -> Array:
         found, seen_before = np.zeros(len(records)), np.zeros(len(records), bool)
