@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
+from scipy.special import logit, logsumexp
 
 import headcount as hc
 from headcount.engines import TiltedEP
@@ -50,6 +50,14 @@ def test_a_neutral_prior_is_a_probability_and_draws_follow_it(times: int) -> Non
     draws = prior.draw(np.random.default_rng(0), 6000)
     for answer in (np.tanh, lambda v: np.tanh(0.2 * v), lambda v: np.tanh(v) * np.tanh(v[..., ::-1])):
         assert answer(draws).mean() == pytest.approx((weight[:, None] * answer(x)).sum() / 2, abs=0.03)
+
+
+def test_a_neutral_prior_is_flat_in_log_churn_from_one_in_a_thousand() -> None:
+    """Both rows alike: the density of log churn is the same at .3 % and at 10 % (of log-odds it has the factor 1 − churn per row)."""
+    _, prior = found(two_sites([[500, 500], [480, 520], [510, 490]]))
+    churn = np.array([0.003, 0.1])
+    density = prior.log_density(np.repeat(logit(churn), 2).reshape(2, 2)) - 2 * np.log1p(-churn)
+    assert density[0] == pytest.approx(density[1], abs=0.1)
 
 
 def test_an_integral_by_draws_is_that_of_a_grid() -> None:

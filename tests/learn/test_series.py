@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import headcount as hc
 from headcount.errors import ModelError
@@ -247,6 +248,17 @@ def test_an_alarm_is_raised_for_a_closed_cell_and_not_for_a_usual_week() -> None
         hc.check.alarm(past)
 
 
+def test_an_alarm_pays_for_looking_twice() -> None:
+    """Of one count the test of the whole is that of the single count: the probability is twice theirs, or a little more (longer tails)."""
+    past = hc.infer(hc.Problem(chain(range(JOIN)), PEOPLE, hc.Poisson(COUNTS[:JOIN])))
+    seen = np.full_like(COUNTS[JOIN : JOIN + 1], np.nan)
+    seen[0, 0] = 116.0
+    found = hc.check.alarm(past.update(seen))
+    z = float(found.counts["z"][0])
+    assert 2.3 < z < 2.7
+    assert 0.95 < found.probability / (2 * 2 * ndtr(-z)) < 2
+
+
 def test_alarms_of_a_series_without_change_are_uniform_or_rarer() -> None:
     """Over 60 weeks without a change at most 5 of the probabilities are below 0.05 (P = 0.03 of more) and none below 1e-4."""
     length = 64
@@ -304,6 +316,11 @@ def test_a_fit_goes_on_with_its_parameters(birds: Any, known: bool) -> None:
     assert (np.abs(table["estimate"] - one["estimate"]) < 0.1 * one["standard_error"]).all()
     np.testing.assert_allclose(table["standard_error"], one["standard_error"], rtol=0.06)
     assert (np.abs(table["estimate"] - past_table["estimate"]) > 0.1 * one["standard_error"]).any()
+    # log p(new | past) = log ∫ p(all | w) dw − log ∫ p(past | w) dw, each by Laplace's method over the weights.
+    volumes = [0.5 * np.linalg.slogdet(fit.covariance[:4, :4])[1] for fit in (whole, past)]
+    if known:
+        ahead = whole.evidence - past.evidence + volumes[0] - volumes[1]
+        assert new.posterior.log_evidence == pytest.approx(ahead, abs=0.1)
     found, wanted = new.posterior.node(8), whole.posterior.node(8)
     assert float(np.abs((found.mean - wanted.mean) / wanted.sd).max()) < 0.05
     np.testing.assert_allclose(found.sd, wanted.sd, rtol=0.02)

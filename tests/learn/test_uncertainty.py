@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import headcount as hc
 from headcount.learn import LearnRate, LogisticChain, TabularChain, _uncertainty, fit
@@ -150,3 +153,18 @@ def test_a_learned_rate_is_no_fault_of_the_population() -> None:
     )
     found = fit(LearnRate(LogisticChain(world.features)), hc.Problem(world.model, 480, seen))
     assert found.posterior.fit_check.agrees
+
+
+def test_moments_at_an_edge_are_those_of_the_evidence() -> None:
+    """With the evidence (1 − p)ⁿ a probability at its edge has the law Beta(1, n + 1), to the coarseness of the grid."""
+    n = 400
+
+    def at(x: np.ndarray) -> SimpleNamespace:
+        p = expit(x[0])
+        return SimpleNamespace(x=x, value=n * np.log1p(-p), gradient=np.zeros(1), excess=0.0, starts=None)
+
+    expect = SimpleNamespace(several=lambda points, starts: [at(x) for x in points])
+    now = -14.0
+    mean, sd = _uncertainty._edge_moments(expect, at(np.array([now])), np.ones(1), now)
+    assert mean == pytest.approx(1 / (n + 2), rel=0.05)
+    assert sd == pytest.approx(np.sqrt((n + 1) / ((n + 2) ** 2 * (n + 3))), rel=0.1)

@@ -88,3 +88,17 @@ def test_counts_of_an_unknown_number() -> None:
     given = wide.at(one.population).log_pmf(one)
     assert wide.log_pmf(one) == pytest.approx(given + float(hc.About(40, sd=15).log_pmf(one.population)))
     assert hc.simulate.population(chain, hc.Between(30, 50), rng=1).population in range(30, 51)
+
+
+@pytest.mark.parametrize("tilt", [-0.6, 0.0, 0.02])
+@pytest.mark.parametrize("law", LAWS, ids=repr)
+def test_cumulants_are_those_of_the_tilted_probabilities(law: SizeLaw, tilt: float) -> None:
+    """κ(a) = log Σ p(n) e^(an); κ'(a) and κ''(a) are mean and variance under p(n) e^(an)."""
+    n = np.arange(0, 3000.0)
+    log_w = law.log_pmf(n) + tilt * n
+    w = np.exp(log_w - log_w.max())
+    mean = float(w @ n / w.sum())
+    found = law.cgf(tilt)
+    assert found.value == pytest.approx(log_w.max() + np.log(w.sum()), abs=1e-8)
+    assert found.mean == pytest.approx(mean, rel=1e-7)
+    assert found.variance == pytest.approx(float(w @ (n - mean) ** 2 / w.sum()), rel=1e-6)

@@ -89,6 +89,20 @@ def test_large_counts_are_gaussian():
     assert (upper <= 1000).all()
 
 
+@pytest.mark.parametrize("q", [0.05, 0.5, 0.95])
+def test_whole_quantiles_of_wide_laws_are_the_nearest(q):
+    """Where the law is as good as continuous, k is the smallest whole number with F(k + ½) ≥ q."""
+    mean, variance = np.array([5000.3, 812.7, 64.2]), np.array([900.0, 400.0, 150.0])
+    (found,) = whole_quantiles(mean, variance, 1e9, (q,))
+    continuous = count_quantile(mean, variance, 1e9, q)
+    assert (np.abs(found - continuous) <= 0.5 + 1e-9).all()
+
+
+def test_an_interval_leaves_half_of_its_error_on_either_side():
+    """90 % lie between the quantiles at 5 and 95 %."""
+    assert tails(0.9) == pytest.approx((0.05, 0.95))
+
+
 def test_continuous_quantiles_are_skewed():
     """N·Beta has the mean's skew: the upper end is further from the mean than the lower one, and both are positive."""
     lower, upper = (count_quantile(np.array([2.0]), np.array([1.9]), 100.0, q)[0] for q in (0.05, 0.95))

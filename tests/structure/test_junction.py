@@ -100,6 +100,7 @@ def test_random_networks_have_the_covariance_of_all_configurations(seed, spread)
             both = np.outer(mean[part[0]], mean[part[1]])
             expected = N * (joint - both) + spread * both
             np.testing.assert_allclose(found[part], expected, rtol=0, atol=1e-11 * (N + spread))
+    np.testing.assert_allclose(passes.variance(), np.diag(found), rtol=0, atol=1e-11 * (N + spread))
 
 
 @pytest.mark.parametrize("spread", SPREADS)
