@@ -214,10 +214,10 @@ def paper_algebra() -> str:
     value = {c["name"]: (c["value"], c["note"]) for c in every}
     wrong, note = value["combinations with a mean off by more than .1 N and half an sd"]
     raised, of = value["combinations that raise an error"]
-    stalled, _ = value["answers that did not converge"]
+    stalled, told = value["answers that did not converge and do not name what the counts cannot tell"]
     return (
-        f"Of 500 random combinations {raised:.0f} raise an error and {stalled:.0f} do not converge, which they say; {wrong:.0f} "
-        f"{note} have a mean that is off by more than a tenth of $N$ and half a standard deviation.\n"
+        f"Of 500 random combinations {raised:.0f} raise an error; of those that do not converge, which all say so, {told} and "
+        f"{stalled:.0f} do not; {wrong:.0f} {note} have a mean that is off by more than a tenth of $N$ and half a standard deviation.\n"
     ).replace("Of 500", of.capitalize())
 
 

@@ -7,11 +7,11 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 43250,
-    "files in src": 166,
+    "code lines in src": 44400,
+    "files in src": 168,
     "modules reachable from TiltedEP": 53,
-    "blocks rated C or worse": 80,
-    "blocks rated D or worse": 4,
+    "blocks rated C or worse": 91,
+    "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 73,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
