@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import importlib.util
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -215,3 +217,26 @@ def test_an_interrupt_in_the_compiler_is_an_interrupt(monkeypatch, tmp_path: Pat
 
     with pytest.raises(KeyboardInterrupt):
         _compile.kernel(thrice)(2)
+
+
+def test_code_of_a_source_that_was_only_touched_is_still_kept(monkeypatch, tmp_path: Path) -> None:
+    """A checkout gives files new times: what numba still takes from its cache is not announced as compiling; changed sources are."""
+    from numba import config
+
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
+    monkeypatch.setattr(config, "CACHE_DIR", str(cache))
+    source = tmp_path / "touched.py"
+    source.write_text("def four(x):\n    return 4 * x\n")
+    spec = importlib.util.spec_from_file_location("touched", source)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "touched", module)
+    spec.loader.exec_module(module)
+    assert _compile.kernel(module.four)(2) == 8
+    os.utime(source, (2e9, 2e9))
+    (index,) = cache.glob("*/*.nbi")
+    by_digest = sha256(source.read_bytes()).digest() in index.read_bytes()
+    assert _compile.kernel(module.four)._kept() is by_digest
+    source.write_text("def four(x):\n    return 5 * x\n")
+    os.utime(source, (2e9, 2e9))
+    assert not _compile.kernel(module.four)._kept()

@@ -53,7 +53,8 @@ def run_python(example: Example, page: Path, names: dict[str, object]) -> None:
 
 def run_shell(example: Example, page: Path) -> None:
     """Run the lines that call ``headcount``; lines that call ``make`` must name a target that exists."""
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    lines = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    targets = {target for line in lines for target in line.split()}
     for line in example.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         where = f"{page}:{example.line}: {line}"

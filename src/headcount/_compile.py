@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,12 @@ class Kernel:
         function = self.function.__qualname__.replace("<", "").replace(">", "")
         name = f"{source.stem}.{function}-{code.co_firstlineno}.py{version.major}{version.minor}*.nbi"
         try:
-            made = source.stat().st_mtime
+            made, digest = source.stat().st_mtime, sha256(source.read_bytes()).digest()
+            # Newer versions of numba go by the source's digest, which is in their index, older ones by its time.
             return any(
-                found.stat().st_mtime >= made for folder in _folders(source) for found in folder.glob(name)
+                found.stat().st_mtime >= made or digest in found.read_bytes()
+                for folder in _folders(source)
+                for found in folder.glob(name)
             )
         except OSError:
             return False
