@@ -26,7 +26,7 @@ from headcount.memory import TooLargeError, held_memory, limited, readable_bytes
 from headcount.memory import limit as allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -148,11 +148,23 @@ def _logging() -> Iterator[None]:
     if sys.stderr.isatty() or not (_voice.words or _voice.as_json):
         yield
         return
+
+    def look() -> bool:
+        say(_log_line(), error=True)
+        return True
+
+    with _looking(LOG_EVERY, look):
+        yield
+
+
+@contextmanager
+def _looking(seconds: float, look: Callable[[], bool]) -> Iterator[None]:
+    """Call a function every so many seconds inside the block, for as long as it returns True."""
     ended = threading.Event()
 
     def run() -> None:
-        while not ended.wait(LOG_EVERY):
-            say(_log_line(), error=True)
+        while not ended.wait(seconds) and look():
+            pass
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -187,25 +199,19 @@ def _watching(limit: str | None) -> Iterator[None]:
     if limit is None:
         yield
         return
-    ended = threading.Event()
 
-    def run() -> None:
-        while not ended.wait(WATCH_EVERY):
-            held = held_memory()[0]
-            if held > SMALL_COMMAND + (_watch.most or 0):
-                _watch.stopped_at = held
-                _thread.interrupt_main()
-                return
+    def look() -> bool:
+        held = held_memory()[0]
+        if held <= SMALL_COMMAND + (_watch.most or 0):
+            return True
+        _watch.stopped_at = held
+        _thread.interrupt_main()
+        return False
 
     with limited(limit):
         _watch.most = allowed()
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with _looking(WATCH_EVERY, look):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 class _Stream:
