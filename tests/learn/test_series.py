@@ -110,6 +110,19 @@ def test_two_runs_give_what_one_run_gives(case: str) -> None:
     assert past.log_evidence + new.log_evidence == pytest.approx(whole.log_evidence, abs=0.15)
 
 
+@pytest.mark.parametrize("size", [hc.Unknown(), hc.Between(2, 9)], ids=str)
+def test_a_number_that_the_past_tells_is_known_afterwards(size: Any, tmp_path: Any) -> None:
+    """Exact counts told N: what comes after has the evidence of the known number (it was log N too high), from a file too."""
+    pair = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=2)
+    seen, new = hc.Exact([2.0, 4.0], on=0), hc.Poisson([[5.0, 1.0]])
+    told, known = (hc.infer(hc.Problem(pair, n, seen)).update(new) for n in (size, 6))
+    assert told.log_evidence == pytest.approx(known.log_evidence, abs=1e-9)
+    np.testing.assert_allclose(told.node(2).mean, known.node(2).mean, atol=1e-9)
+    assert told.population.mean == pytest.approx(6.0)
+    told.save(tmp_path / "told.nc")
+    assert hc.Posterior.load(tmp_path / "told.nc").population.mean == pytest.approx(6.0)
+
+
 def test_thirty_updates_do_not_drift() -> None:
     """After thirty runs of one step each, N unknown, the answer is that of one run: nothing is used twice."""
     length = 34

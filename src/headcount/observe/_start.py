@@ -150,7 +150,7 @@ class Start:
         """The individuals of one kind, begun with the shares of the mean."""
         rows = self.rows(member.group)
         codes, mean = member.cells[0], np.where(self.mean[rows] > NOBODY, self.mean[rows], 0.0)
-        here, size = np.zeros(len(codes)), self.sizes[group_text(member.group)]
+        here, size = np.zeros(len(codes)), self._told(member.group)
         here[codes >= 0] = mean
         if member.model is not None and member.model.expected_number is not None:
             waiting = codes == WAITING_STATE
@@ -161,6 +161,13 @@ class Start:
         else:
             law = Between(*self._window(member.group, member.law))
         return replace(member, tree=replace(member.tree, initial=here / here.sum()), law=law)
+
+    def _told(self, group: Hashable) -> float | None:
+        """The number of a group, known or told by the past's counts to less than rounding; None where it is open."""
+        size, rows = self.sizes[group_text(group)], self.rows(group)
+        total, variance = float(self.mean[rows].sum()), float(self.covariance[np.ix_(rows, rows)].sum())
+        told = size is None and variance <= KNOWN * max(total, 1.0) and total >= 0.5
+        return float(round(total)) if told else size
 
     def _window(self, group: Hashable, given: SizeLaw) -> tuple[int, int]:
         """Numbers between which the law of a group's size is flat: all that are not out of the question, of those that were given."""
@@ -220,7 +227,7 @@ class Start:
                 continue
             along = np.where(own, scale, 0.0)
             directions = np.vstack([directions, along / np.linalg.norm(along)])
-            size = self.sizes[group_text(name)]
+            size = self._told(name)
             low, high = self._window(name, law)
             flat = (high - low + 1.0) ** 2 / (2.0 * math.pi * self.mean[self.rows(name)].sum())
             widths.append(flat if size is None or math.isnan(size) else 0.0)
