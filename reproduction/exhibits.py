@@ -29,8 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.individual import DiscreteModel, MarkovChain, Model, Tree
-from headcount.population import CGM, GCGM
+from headcount.population import CGM
 from reproduction.drawing import COLOURS, axes_grid
+from reproduction.gaussian_law import GCGM
 from reproduction.tasks import SEED, Inputs, Result, Row, Setting, Task
 
 if TYPE_CHECKING:

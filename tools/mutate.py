@@ -111,7 +111,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "src/headcount/population/_cgm.py",
         "return population * (model.joint_marginal(a, b)",
         "return (population - 1) * (model.joint_marginal(a, b)",
-        ("tests/population/test_gcgm.py", "tests/population/test_cgm.py"),
+        ("tests/reproduction/test_gaussian_law.py", "tests/population/test_cgm.py"),
     ),
     Mutation(
         "separators count once whatever their multiplicity",

@@ -152,7 +152,7 @@ def test_the_bound_on_the_support_is_a_bound(name):
     from headcount.population._cgm import support_bound
 
     law, points, _ = enumerated(name, 2)
-    assert len(points) <= support_bound(law.model, law._means, 2) * (1 + 1e-9)
+    assert len(points) <= support_bound(law.model, law.means, 2) * (1 + 1e-9)
 
 
 @given(seed=st.integers(0, 2**32 - 1), cells=st.integers(1, 3), length=st.integers(1, 3))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from tests.constructors import Call, misfits, one_broken, outcome
 
 from headcount.individual import MarkovChain
-from headcount.population import CGM, GCGM, CountTables, RealTables
+from headcount.population import CGM, CountTables
 
 MOVES = [[0.9, 0.1], [0.2, 0.8]]
 CHAIN = MarkovChain([0.5, 0.5], MOVES, length=3)
@@ -16,18 +16,8 @@ LAW = CGM(CHAIN, 6)
 
 CALLS: dict[str, Call] = {
     "CGM": (CGM, {"model": CHAIN, "population": 6}),
-    "GCGM": (GCGM, {"model": CHAIN, "population": 6}),
     "CountTables": (CountTables, {"model": CHAIN, "tables": TABLES}),
-    "RealTables": (RealTables, {"model": CHAIN, "tables": TABLES}),
     "from_samples": (CountTables.from_samples, {"model": CHAIN, "samples": [[0, 0, 1], [1, 1, 0]]}),
-    "from_nodes_and_edges": (
-        CountTables.from_nodes_and_edges,
-        {"model": CHAIN, "nodes": [[3, 3], [2, 4], [3, 3]], "edges": [FLOWS, NEXT]},
-    ),
-    "nodes and edges by name": (
-        CountTables.from_nodes_and_edges,
-        {"model": CHAIN, "nodes": {0: [3, 3]}, "edges": {(0, 1): FLOWS, (2, 1): [[1, 2], [1, 2]]}},
-    ),
     "table": (CountTables(CHAIN, TABLES).table, {"scope": (0, 1)}),
     "check": (CountTables(CHAIN, TABLES).check, {"tolerance": 0.0}),
     "mean": (LAW.mean, {"scope": (0,)}),

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from reproduction.gaussian_law import GCGM
 
 from headcount.individual import MarkovChain
-from headcount.population import CGM, GCGM, CountTables
+from headcount.population import CGM, CountTables
 
 
 def kolmogorov_distance(initial: list[float], matrix: list[list[float]], size: int) -> float:

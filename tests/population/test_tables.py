@@ -6,7 +6,7 @@ from scipy import sparse
 from tests.graphs import awkward_models
 
 from headcount.individual import MarkovChain, ModelError
-from headcount.population import CGM, CountTables, RealTables
+from headcount.population import CGM, CountTables
 
 MODELS = awkward_models()
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -90,54 +90,16 @@ def test_whole_floats_are_counts_and_fractions_are_not():
     for bad in (0.5, np.nan, np.inf, 2.0**53):
         with pytest.raises(ModelError, match="no whole number"):
             CountTables(model, {(0,): [bad, 0.0, 0.0, 0.0]})
-    assert RealTables(model, {(0,): [0.5, 1, 1, 1]}).population == 3.5
-    with pytest.raises(ModelError, match="finite"):
-        RealTables(model, {(0,): [np.nan, 1, 1, 1]})
 
 
-@pytest.mark.parametrize(
-    "name", ["chain", "star", "tree with unequal domains", "absorbing and unreachable cells"]
-)
-def test_nodes_and_edges_assemble_the_same_tables(name):
-    """from_nodes_and_edges inverts .table, for edges given in either direction."""
-    model = MODELS[name]
-    n = CGM(model, 50).sample(rng=2)
-    nodes = {v: n.table((v,)) for v in model.variables}
-    edges = {
-        c[::-1] if k % 2 else c: n.table(c[::-1] if k % 2 else c)
-        for k, c in enumerate(model.junction_tree.cliques)
-    }
-    again = CountTables.from_nodes_and_edges(model, nodes, edges=edges)
-    for clique in model.junction_tree.cliques:
-        np.testing.assert_array_equal(again.table(clique), n.table(clique))
-
-
-def test_nodes_and_edges_of_a_chain_come_as_arrays():
-    """A chain's counts (T, L) and flows (T − 1, L, L) need no names; every mismatch is named."""
+def test_tables_that_disagree_are_named():
+    """A flow that is one more than its neighbours allow: every entry that two tables contradict is named."""
     model = MODELS["homogeneous chain"]
     n = CGM(model, 50).sample(rng=2)
-    counts = np.stack([n.table((t,)) for t in range(5)])
-    flows = np.stack([n.table((t, t + 1)) for t in range(4)])
-    assert CountTables.from_nodes_and_edges(model, counts, edges=flows).population == 50
-    counts[4] += 1
-    with pytest.raises(ModelError) as caught:
-        CountTables.from_nodes_and_edges(model, counts, edges=flows)
-    assert len(caught.value.problems) == 2
-    assert "in the nodes" in caught.value.problems[0]
-    flows[2] += np.eye(2, dtype=int)
+    flows = {(t, t + 1): n.table((t, t + 1)).copy() for t in range(4)}
+    flows[2, 3] += np.eye(2, dtype=int)
     with pytest.raises(ModelError, match=r"n\(3=0\) is .* in table \(3,\), but table"):
-        CountTables.from_nodes_and_edges(model, edges=flows)
-
-
-def test_isolated_variables_need_their_nodes():
-    """A variable in no edge is a clique of its own, and its counts are asked for."""
-    model = MODELS["isolated variable"]
-    n = CGM(model, 50).sample(rng=2)
-    edges = {("a", "b"): n.table(("a", "b"))}
-    with pytest.raises(ModelError, match="alone"):
-        CountTables.from_nodes_and_edges(model, edges=edges)
-    nodes = {"alone": n.table(("alone",))}
-    assert CountTables.from_nodes_and_edges(model, nodes, edges=edges).population == 50
+        CountTables(model, flows).check()
 
 
 def test_scopes_across_cliques_are_refused():

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from reproduction.gaussian_law import GCGM
 from scipy import sparse
 from tests.graphs import awkward_models
 from tests.structure.cases import N, Where
 
 from headcount.individual import MarkovChain, ModelError
-from headcount.population import GCGM
 from headcount.structure import Known, MatrixFreeStructure, NotPositiveDefinite, Sampling, TreeStructure
 from headcount.structure._variance_draws import prior_draws
 

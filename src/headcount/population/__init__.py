@@ -1,13 +1,8 @@
-"""N individuals: consistent tables of counts, their exact law (CGM) and its Gaussian limit (GCGM)."""
+"""N individuals: consistent tables of counts, their exact law (CGM), laws of their number, how they move together."""
 
 from headcount.numerics import deviance, log_factorial, poisson_log_pmf, stirling_error
 from headcount.population._cgm import CGM, compositions
-from headcount.population._conditionals import (
-    EdgeConditional,
-    NodeConditional,
-    node_conditional,
-    step_moments,
-)
+from headcount.population._conditionals import EdgeConditional, step_moments
 from headcount.population._dispersion import (
     Dispersion,
     DispersionEstimate,
@@ -19,7 +14,6 @@ from headcount.population._dispersion import (
     parse_dispersion,
     unit_tables,
 )
-from headcount.population._gcgm import GCGM, MinimalCoordinates
 from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._size import (
     About,
@@ -36,11 +30,10 @@ from headcount.population._size import (
     as_law,
     parse_population,
 )
-from headcount.population._tables import CountTables, RealTables
+from headcount.population._tables import CountTables
 
 __all__ = [
     "CGM",
-    "GCGM",
     "About",
     "Between",
     "CountTables",
@@ -52,14 +45,11 @@ __all__ = [
     "Group",
     "Independent",
     "LaplacianFactor",
-    "MinimalCoordinates",
     "NegativeBinomialSize",
-    "NodeConditional",
     "Numbers",
     "Others",
     "Overdispersion",
     "PoissonSize",
-    "RealTables",
     "SizeLaw",
     "ToEstimate",
     "TotalSize",
@@ -70,7 +60,6 @@ __all__ = [
     "deviance",
     "laplacian",
     "log_factorial",
-    "node_conditional",
     "parse_dispersion",
     "parse_population",
     "poisson_log_pmf",

@@ -6,7 +6,7 @@
 
 on integer tables that agree on every separator and sum to N; −∞ elsewhere. h(n) is the number of ordered
 samples with those counts. Liu, Sheldon and Dietterich (2014), Proposition 1; Lauritzen (1996),
-hyper-multinomial law. Its moments are those of the Gaussian law, too:
+hyper-multinomial law. Its moments are
 
     E n_A = N μ_A,        cov(n_A, n_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ)
 
@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,24 +43,34 @@ from headcount.population._tables import CountTables, Table
 from headcount.tables import Domain, dense
 
 
+@final
 @dataclass(frozen=True, eq=False)
-class PopulationLaw:
-    """The law of the clique and separator counts of N independent individuals. Abstract: `CGM` and `GCGM` give their densities."""
+class CGM:
+    """The exact law of the clique and separator counts: of a `Model` and N, or of a law of N such as ``About(1000, sd=100)``.
+
+    Examples
+    --------
+    >>> from headcount.individual import MarkovChain
+    >>> from headcount.population import CGM
+    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], times=(0, 1, 2))
+    >>> law = CGM(chain, 4)
+    >>> law.mean((2,))
+    array([1., 3.])
+    >>> n = law.sample(rng=1)
+    >>> n.population
+    4
+    """
 
     model: Model
     """The law of one individual."""
     population: Any
-    """N, from 1 to 2⁵³; of `CGM`, also a law of it."""
+    """N, from 1 to 2⁵³, or a law of it."""
 
     def __post_init__(self) -> None:
         checked_model(self.model)
-        if isinstance(self.population, SizeLaw) and self.takes_laws:
-            return
-        # Up to 2⁵³, floating point counts one by one.
-        object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
-
-    takes_laws: ClassVar[bool] = False
-    """Whether N may have a law."""
+        if not isinstance(self.population, SizeLaw):
+            # Up to 2⁵³, floating point counts one by one.
+            object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
 
     @property
     def size_known(self) -> bool:
@@ -68,11 +78,12 @@ class PopulationLaw:
         return isinstance(self.population, int)
 
     @cached_property
-    def _means(self) -> dict[Scope, Table]:
+    def means(self) -> dict[Scope, Table]:
+        """N μ_A of every clique and separator."""
         return table_means(self.model, self.population)
 
     @cached_property
-    def _signed_scopes(self) -> tuple[tuple[Scope, int], ...]:
+    def signed_scopes(self) -> tuple[tuple[Scope, int], ...]:
         """Every clique with +1 and every separator with −ν(S)."""
         tree = self.model.junction_tree
         return (*((c, 1) for c in tree.cliques), *((s, -nu) for s, nu in tree.separators.items()))
@@ -95,27 +106,6 @@ class PopulationLaw:
             return given
         mu = [self.model.marginal(scope).reshape(-1) for scope in (a, a if b is None else b)]
         return given + law.variance * np.outer(*mu)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class CGM(PopulationLaw):
-    """The exact law of the clique and separator counts: of a `Model` and N, or of a law of N such as ``About(1000, sd=100)``.
-
-    Examples
-    --------
-    >>> from headcount.individual import MarkovChain
-    >>> from headcount.population import CGM
-    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], times=(0, 1, 2))
-    >>> law = CGM(chain, 4)
-    >>> law.mean((2,))
-    array([1., 3.])
-    >>> n = law.sample(rng=1)
-    >>> n.population
-    4
-    """
-
-    takes_laws: ClassVar[bool] = True
 
     def at(self, number: int) -> CGM:
         """The law given N = number."""
@@ -149,12 +139,12 @@ class CGM(PopulationLaw):
 
     def _log_marginals(self, tables: CountTables) -> float:
         """Σ_C n_C·log μ_C − Σ_S ν(S) n_S·log μ_S + log h(n), as a signed sum of Poisson log probabilities."""
-        held = [tables.table(scope) for scope, _ in self._signed_scopes]
-        pairs = [on_support(n, self._means[s]) for n, (s, _) in zip(held, self._signed_scopes, strict=True)]
+        held = [tables.table(scope) for scope, _ in self.signed_scopes]
+        pairs = [on_support(n, self.means[s]) for n, (s, _) in zip(held, self.signed_scopes, strict=True)]
         if any(possible.sum() != n.sum() for n, (possible, _) in zip(held, pairs, strict=True)):
             return -np.inf
         counts, means = map(np.concatenate, zip(*pairs, strict=True))
-        signs = np.repeat([sign for _, sign in self._signed_scopes], [n.size for n, _ in pairs])
+        signs = np.repeat([sign for _, sign in self.signed_scopes], [n.size for n, _ in pairs])
         terms = poisson_log_pmf(counts, means)
         return float(signs @ terms - poisson_log_pmf(self.population, self.population))
 
@@ -162,7 +152,7 @@ class CGM(PopulationLaw):
         """Log h(n), the log of the number of ordered samples with these counts; −∞ if there is none."""
         if self._impossible(tables):
             return -np.inf
-        entries = [(sign, _entries(tables.table(s))) for s, sign in self._signed_scopes]
+        entries = [(sign, _entries(tables.table(s))) for s, sign in self.signed_scopes]
         signs = np.repeat([sign for sign, _ in entries], [n.size for _, n in entries])
         factorials = log_factorial(np.concatenate([n for _, n in entries]))
         return float(log_factorial(self.population) - signs @ factorials)
@@ -182,14 +172,14 @@ class CGM(PopulationLaw):
         limit = finite_number(
             limit, "limit", least=0.0, most=np.inf, expected="how many tables may be listed"
         )
-        bound = support_bound(self.model, self._means, self.population)
+        bound = support_bound(self.model, self.means, self.population)
         if bound > limit:
             raise ModelError(
                 f"the support may hold up to {bound:.3g} tables and the limit is {limit:.3g}; "
                 f"take a smaller population or model, or raise limit"
             )
         tree = self.model.junction_tree
-        possible = {clique: dense(self._means[clique]) > 0 for clique in tree.cliques}
+        possible = {clique: dense(self.means[clique]) > 0 for clique in tree.cliques}
 
         def extended(tables: dict[Scope, Counts]) -> Iterator[CountTables]:
             """Every completion of tables that are given for the first cliques of the junction tree's steps."""
@@ -214,7 +204,7 @@ class CGM(PopulationLaw):
             while number < 1:  # tables have at least one individual
                 number = int(self.population.sample(1, rng=source)[0])
             return self.at(number).sample(rng=source)
-        drawn = sample_tables(self.model, self._means, self.population, rng=generator(rng))
+        drawn = sample_tables(self.model, self.means, self.population, rng=generator(rng))
         return CountTables(self.model, drawn)
 
     def _impossible(self, tables: CountTables) -> bool:
@@ -394,7 +384,7 @@ def sample_tables(
     model: Model, means: Mapping[Scope, Any], population: int, *, rng: np.random.Generator
 ) -> dict[Scope, Any]:
     """One draw of every clique's table, root first; `means` are the expected tables (any scale)."""
-    return _down(
+    return descend(
         model, np.array(population), lambda counts, c, s: _share_out(counts, means[c.scope], c, s, rng)
     )
 
@@ -467,7 +457,7 @@ def _whole_size(size: float, what: str) -> int:
     return int(size)
 
 
-def _down(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope], Any]) -> dict[Scope, Any]:
+def descend(model: Model, total: NDArray[Any], draw: Callable[[Any, Domain, Scope], Any]) -> dict[Scope, Any]:
     """Every clique's table from the root down, by ``draw(the parent's table on the separator, clique, separator)``."""
     tree = model.junction_tree
     tables: list[Any] = []
@@ -510,33 +500,3 @@ def _share_out_sparse(
     table = sparse.csr_array((drawn, weights.indices.copy(), weights.indptr.copy()), shape=weights.shape)
     table.eliminate_zeros()
     return table
-
-
-def sample_gaussian(
-    model: Model, means: Mapping[Scope, Any], *, rng: np.random.Generator
-) -> dict[Scope, Array]:
-    """One draw of every clique's table from the Gaussian law, root first.
-
-        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w
-        w(i) ~ N(0, Nμ_C(s, i)) independent,    p(· | s) = μ_C(s, ·)/μ_S(s)
-
-    w − p Σw has covariance Nμ_S(s) (diag p − p pᵀ), the conditional covariance, so nothing needs to be
-    factored.
-    """
-    total = np.array(means[model.junction_tree.cliques[0]].sum())
-    return _down(model, total, lambda above, c, s: _spread(above, dense(means[c.scope]), c, s, rng))
-
-
-def _spread(
-    above: Array,
-    means: Array,
-    clique: Domain,
-    separator: Scope,
-    rng: np.random.Generator,
-) -> Array:
-    flat, back = clique.by_rows(means, separator)
-    total = flat.sum(axis=1, keepdims=True)
-    shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
-    noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
-    drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
-    return back(drawn)

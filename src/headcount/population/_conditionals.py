@@ -1,8 +1,6 @@
-"""Conditional laws of the Gaussian CGM: a node given another, and an edge's table given its two nodes.
+"""The conditional law of an edge's table given its two nodes, under the Gaussian law of the counts.
 
-Node:   z_v | z_u ~ N(Pᵀ z_u, Q),      Q = Σ_i Nμ_u(i) (diag p_i − p_i p_iᵀ)
-
-Edge:   with M = Nμ_uv, K = [[diag(M1), M], [Mᵀ, diag(Mᵀ1)]] and e_ij = (e_i; e_j),
+        with M = Nμ_uv, K = [[diag(M1), M], [Mᵀ, diag(Mᵀ1)]] and e_ij = (e_i; e_j),
 
         E[z_uv(i,j) | z_u, z_v]   = M_ij (α_i + β_j),    K (α; β) = (z_u; z_v)
         Var[z_uv(i,j) | z_u, z_v] = M_ij − M_ij² e_ijᵀ K⁺ e_ij
@@ -23,7 +21,6 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from scipy import sparse
 
 from headcount import memory
 from headcount._device import on_host
@@ -36,11 +33,9 @@ from headcount.population._dispersion import Dispersion, as_dispersion
 from headcount.population._laplacian import (
     LaplacianFactor,
     inverse_or_zero,
-    laplacian,
     matrix_of,
     star_weights,
 )
-from headcount.tables import dense
 
 MOST_REFINEMENTS = 4
 """Rounds of refinement of a flow. Two are enough unless clusters of cells are joined by weights below 1e-8 of the others."""
@@ -51,59 +46,6 @@ SUPPORT_TOLERANCE = 1e-8
 sums over 10⁶ cells (10⁻¹⁰), and below one individual for every N up to 10⁸."""
 SAME_DEGREE = 1e-12
 """Relative difference of two nodes' conductances that is rounding: of sums over 10⁴ cells."""
-ON_SUBSPACE = 1e-9
-"""How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class NodeConditional:
-    """z_v | z_u ~ N(Pᵀ z_u, Q).
-
-    Attributes
-    ----------
-    gain : array or csr_array, shape (L_u, L_v)
-        P, P[i, j] = P(x_v = j | x_u = i). A row that cannot occur is what the model says of it, or zero if
-        it says nothing.
-    noise : array or csr_array, shape (L_v, L_v)
-        Q; its rows sum to zero.
-    """
-
-    gain: Any
-    noise: Any
-
-    def mean(self, given: Array) -> Array:
-        """Pᵀ z_u, shape (L_v,)."""
-        return np.asarray(self.gain.T @ np.asarray(given, dtype=float))
-
-    def log_density(self, value: Array, given: Array) -> float:
-        """Log N(z_v; Pᵀ z_u, Q) on the subspace Q spans, in lattice units (see `GCGM.log_density`)."""
-        weights = -dense(self.noise)
-        np.fill_diagonal(weights, 0.0)
-        factor = LaplacianFactor(weights)
-        residual = np.asarray(value, dtype=float) - self.mean(given)
-        scale = max(float(np.abs(given).sum()), 1.0)
-        if any(abs(residual[part].sum()) > ON_SUBSPACE * scale for part in factor.parts):
-            return -np.inf
-        quadratic = float(residual @ factor.solve(residual))
-        return -0.5 * (factor.rank * np.log(2 * np.pi) + factor.log_determinant + quadratic)
-
-
-def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
-    """The law of z_v given z_u from M = Nμ_uv, dense or sparse; pass the `gain` if the model knows it."""
-    table = table if sparse.issparse(table) else matrix_of(table, "table")
-    inverse = inverse_or_zero(np.asarray(table.sum(axis=1)).reshape(-1))
-    if not sparse.issparse(table):
-        return NodeConditional(
-            table * inverse[:, None] if gain is None else gain, laplacian(star_weights(table))
-        )
-    transition = sparse.csr_array(sparse.diags_array(inverse) @ table) if gain is None else gain
-    root = sparse.diags_array(np.sqrt(inverse)) @ table
-    weights = sparse.csr_array(root.T @ root)
-    weights.setdiag(0.0)
-    weights.eliminate_zeros()
-    noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
-    return NodeConditional(transition, noise)
 
 
 def step_moments(
@@ -261,16 +203,6 @@ class EdgeConditional:
         own = self.over_rows - 0.5 * (seen * self.gain).sum(axis=1)
         mixed = np.where(self.table > 0, seen + own[:, None], 0.0)
         return self.table * np.maximum(1.0 - self.table * mixed, 0.0)
-
-    def variance_under(self, nodes: Array) -> Array:
-        """Var[z_uv(i,j)] when (z_u; z_v) has the covariance V, of shape (L_u + L_v, L_u + L_v)."""
-        split = len(self.table)
-        spread = np.asarray(nodes, dtype=float)
-        for _ in range(2):  # K⁺ V, then K⁺ (K⁺ V)ᵀ
-            spread = np.concatenate(self.potentials(spread[:split], spread[split:])).T
-        own = np.diagonal(spread)
-        through = own[:split, None] + own[None, split:] + spread[:split, split:] + spread[split:, :split].T
-        return self.variance + self.table**2 * through
 
     def covariance(self, *, memory_limit: int | None = None) -> Array:
         """The whole covariance of z_uv given z_u and z_v, shape (L_u L_v, L_u L_v), C order."""

@@ -5,18 +5,17 @@ n_A(i_A) = Σ_m 1[x_A^m = i_A],     n_S(i_S) = Σ_{i_{C∖S}} n_C(i_S, i_{C∖S}
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 
-from headcount.checks import LARGEST_COUNT, brief, finite_number, is_sequence, numbers
-from headcount.errors import ModelError, raise_all, shown
+from headcount.checks import LARGEST_COUNT, brief, finite_number
+from headcount.errors import ModelError, raise_all
 from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
@@ -29,9 +28,36 @@ Table = Any
 """A dense array with one axis per variable or, for an edge, a ``scipy.sparse`` matrix."""
 
 
+@final
 @dataclass(frozen=True, eq=False)
-class _Tables(ABC):
-    """What the two kinds of tables share: a model, and one table for every clique and separator."""
+class CountTables:
+    """Integer tables n, one for every clique and separator of a model.
+
+    Parameters
+    ----------
+    model : Model
+        Whose variables, states and junction tree the tables follow.
+    tables : mapping of scope to array
+        One table of integers ≥ 0 for every clique, one axis per variable in the scope's order. Edges may be
+        ``scipy.sparse`` matrices. Separators may be given or left out; what is left out is summed from a
+        clique.
+
+    Notes
+    -----
+    The constructor checks shapes and entries; `check` whether the tables agree with one another. Tables that
+    disagree are legal objects of probability zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from headcount.individual import MarkovChain
+    >>> from headcount.population import CountTables
+    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], length=3)
+    >>> n = CountTables.from_samples(chain, np.array([[0, 0, 1], [0, 1, 1], [0, 0, 0]]))
+    >>> n.table((1, 2))
+    array([[1, 1],
+           [0, 1]])
+    """
 
     model: Model
     tables: Mapping[Scope, Table]
@@ -87,13 +113,61 @@ class _Tables(ABC):
         tree = self.model.junction_tree
         return tree.domains[clique].project(tables[tree.cliques[clique]], onto)
 
-    @abstractmethod
     def _accept(self, scope: Scope, table: Any) -> Table:
-        """Give the table in its own number type; `ModelError` if its shape or entries cannot be right."""
+        counts = _shaped(self.model, scope, table)
+        entries = counts.data if sparse.issparse(counts) else counts
+        # Integers too: uint64 above 2**63 would turn negative, and sums of larger int64 would overflow.
+        real = np.asarray(entries, dtype=float)
+        wrong = ~np.isfinite(real) | (real != np.round(real)) | (np.abs(real) >= LARGEST_COUNT)
+        if wrong.any():
+            raise ModelError(
+                f"table {scope!r} holds {float(real[wrong][0])!r}, which is no whole number below 2**53; counts are integers"
+            )
+        if real.sum() > LARGEST_COUNT:
+            raise ModelError(f"table {scope!r} sums to {real.sum():.6g}; a population is at most 2**53")
+        if entries.size and entries.min() < 0:
+            raise ModelError(f"table {scope!r} holds the count {entries.min()}; counts are 0 or more")
+        return counts.astype(np.int64)
+
+    @classmethod
+    def from_samples(cls, model: Model, samples: ArrayLike) -> CountTables:
+        """Count individuals: n_A(i) = Σ_m 1[x_A^m = i].
+
+        Parameters
+        ----------
+        model : Model
+            Whose variables the columns are.
+        samples : array_like, shape (N, number of variables)
+            State indices, as `Model.sample` returns them.
+        """
+        model = checked_model(model)
+        model.junction_tree.require_memory()
+        try:
+            x = np.asarray(samples)
+        except ValueError:
+            raise ModelError(f"samples is {brief(samples)}: give a rectangular array of integers") from None
+        if x.ndim != 2 or x.shape[1] != len(model.variables) or x.dtype.kind not in "iu":
+            raise ModelError(
+                f"samples must be integers of shape (N, {len(model.variables)}), one column per variable; "
+                f"these are {x.dtype} of shape {x.shape}"
+            )
+        sizes = np.array(model.size(model.variables))
+        problems = [
+            f"sample {m}: state {x[m, v]} of variable {model.variables[v]!r} does not exist (it has "
+            f"{sizes[v]})"
+            for m, v in np.argwhere((x < 0) | (x >= sizes))
+        ]
+        raise_all(problems)
+        column = {v: k for k, v in enumerate(model.variables)}
+        tables = {}
+        for domain in model.junction_tree.domains:
+            flat = np.ravel_multi_index(tuple(x[:, column[v]] for v in domain.scope), domain.shape)
+            tables[domain.scope] = domain.table(np.bincount(flat, minlength=domain.size))
+        return cls(model, tables)
 
     @property
     def population(self) -> Any:
-        """N, the sum of the first clique's table: an int of counts, a float of real tables."""
+        """N, the sum of the first clique's table."""
         return self.tables[self.model.junction_tree.cliques[0]].sum().item()
 
     def table(self, scope: Sequence[Hashable]) -> Table:
@@ -189,163 +263,6 @@ class _Tables(ABC):
         return xarray.Dataset(arrays, coords, attrs={"population": self.population})
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class CountTables(_Tables):
-    """Integer tables n, one for every clique and separator of a model.
-
-    Parameters
-    ----------
-    model : Model
-        Whose variables, states and junction tree the tables follow.
-    tables : mapping of scope to array
-        One table of integers ≥ 0 for every clique, one axis per variable in the scope's order. Edges may be
-        ``scipy.sparse`` matrices. Separators may be given or left out; what is left out is summed from a
-        clique.
-
-    Notes
-    -----
-    The constructor checks shapes and entries; `check` whether the tables agree with one another. Tables that
-    disagree are legal objects of probability zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from headcount.individual import MarkovChain
-    >>> from headcount.population import CountTables
-    >>> chain = MarkovChain([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], length=3)
-    >>> n = CountTables.from_samples(chain, np.array([[0, 0, 1], [0, 1, 1], [0, 0, 0]]))
-    >>> n.table((1, 2))
-    array([[1, 1],
-           [0, 1]])
-    """
-
-    def _accept(self, scope: Scope, table: Any) -> Table:
-        counts = _shaped(self.model, scope, table)
-        entries = counts.data if sparse.issparse(counts) else counts
-        # Integers too: uint64 above 2**63 would turn negative, and sums of larger int64 would overflow.
-        real = np.asarray(entries, dtype=float)
-        wrong = ~np.isfinite(real) | (real != np.round(real)) | (np.abs(real) >= LARGEST_COUNT)
-        if wrong.any():
-            raise ModelError(
-                f"table {scope!r} holds {float(real[wrong][0])!r}, which is no whole number below 2**53; counts are integers"
-                " (RealTables holds real numbers)"
-            )
-        if real.sum() > LARGEST_COUNT:
-            raise ModelError(f"table {scope!r} sums to {real.sum():.6g}; a population is at most 2**53")
-        if entries.size and entries.min() < 0:
-            raise ModelError(f"table {scope!r} holds the count {entries.min()}; counts are 0 or more")
-        return counts.astype(np.int64)
-
-    @classmethod
-    def from_samples(cls, model: Model, samples: ArrayLike) -> CountTables:
-        """Count individuals: n_A(i) = Σ_m 1[x_A^m = i].
-
-        Parameters
-        ----------
-        model : Model
-            Whose variables the columns are.
-        samples : array_like, shape (N, number of variables)
-            State indices, as `Model.sample` returns them.
-        """
-        model = checked_model(model)
-        model.junction_tree.require_memory()
-        try:
-            x = np.asarray(samples)
-        except ValueError:
-            raise ModelError(f"samples is {brief(samples)}: give a rectangular array of integers") from None
-        if x.ndim != 2 or x.shape[1] != len(model.variables) or x.dtype.kind not in "iu":
-            raise ModelError(
-                f"samples must be integers of shape (N, {len(model.variables)}), one column per variable; "
-                f"these are {x.dtype} of shape {x.shape}"
-            )
-        sizes = np.array(model.size(model.variables))
-        problems = [
-            f"sample {m}: state {x[m, v]} of variable {model.variables[v]!r} does not exist (it has "
-            f"{sizes[v]})"
-            for m, v in np.argwhere((x < 0) | (x >= sizes))
-        ]
-        raise_all(problems)
-        column = {v: k for k, v in enumerate(model.variables)}
-        tables = {}
-        for domain in model.junction_tree.domains:
-            flat = np.ravel_multi_index(tuple(x[:, column[v]] for v in domain.scope), domain.shape)
-            tables[domain.scope] = domain.table(np.bincount(flat, minlength=domain.size))
-        return cls(model, tables)
-
-    @classmethod
-    def from_nodes_and_edges(
-        cls,
-        model: Model,
-        nodes: Mapping[Hashable, ArrayLike] | ArrayLike | None = None,
-        *,
-        edges: Mapping[tuple[Hashable, Hashable], Any] | Sequence[Any] | NDArray[Any] = (),
-    ) -> CountTables:
-        """Assemble the tables of a tree or chain from counts per node and per edge; they must agree.
-
-        Parameters
-        ----------
-        model : Model
-            A model whose cliques are edges and isolated nodes.
-        nodes : mapping of variable to counts, or array of shape (T, L), optional
-            Needed only for isolated variables; what is given is compared with the edges.
-        edges : mapping of (u, v) to table, or sequence of T − 1 tables in the order of a chain's steps
-            Edges may be given in either direction.
-
-        Raises
-        ------
-        ModelError
-            Listing every table that is missing or misshapen and every entry where nodes and edges disagree.
-        """
-        model = checked_model(model)
-        wide = [c for c in model.junction_tree.cliques if len(c) > 2]
-        if wide:
-            raise ModelError(
-                f"the clique {wide[0]!r} has more than two variables: nodes and edges do not determine its "
-                f"table; "
-                f"pass the clique tables to CountTables"
-            )
-        by_node = _by_scope(nodes, [(v,) for v in model.variables], what="nodes")
-        by_edge = _by_scope(
-            edges, list(zip(model.variables, model.variables[1:], strict=False)), what="edges"
-        )
-        lone = {scope: by_node[scope] for scope in model.junction_tree.cliques if scope in by_node}
-        tables = cls(model, {**lone, **by_edge})
-        raise_all([*tables.disagreements(), *tables._node_problems(by_node)])
-        return tables
-
-    def _node_problems(self, by_node: Mapping[Scope, Any]) -> list[str]:
-        """Where counts per node contradict the tables."""
-        problems: list[str] = []
-        for scope, given in by_node.items():
-            held, counts = dense(self.table(scope)), numbers(given, f"the counts of node {scope[0]!r}")
-            if counts.shape != held.shape:
-                problems.append(
-                    f"node {scope[0]!r} has counts of shape {counts.shape}, its states {held.shape}"
-                )
-                continue
-            problems += [
-                f"{entry_name(self.model, scope, i)} is {counts[tuple(i)]:.16g} in the nodes, {held[tuple(i)]} in the edges"
-                for i in np.argwhere(counts != held)
-            ]
-        return problems
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class RealTables(_Tables):
-    """Real tables z of the Gaussian law: like `CountTables`, but any finite real entries."""
-
-    def _accept(self, scope: Scope, table: Any) -> Table:
-        values = _shaped(self.model, scope, table).astype(float)
-        entries = values.data if sparse.issparse(values) else values
-        if not np.isfinite(entries).all():
-            raise ModelError(
-                f"table {scope!r} holds {entries[~np.isfinite(entries)][0]}; give finite numbers"
-            )
-        return values
-
-
 def scopes_of(model: Model) -> tuple[Scope, ...]:
     """Every clique and every separator once."""
     return tuple(dict.fromkeys([*model.junction_tree.cliques, *model.junction_tree.separators]))
@@ -370,19 +287,3 @@ def _shaped(model: Model, scope: Scope, table: Any) -> Table:
             f"table {scope!r} has shape {given.shape}; its variables' states make it {model.size(scope)}"
         )
     return given
-
-
-def _by_scope(given: Any, order: Sequence[Scope], *, what: str) -> dict[Scope, Any]:
-    """Tables keyed by scope, from a mapping or from a sequence in the given order."""
-    if given is None:
-        return {}
-    if isinstance(given, Mapping):
-        return {key if what == "edges" else (key,): table for key, table in given.items()}
-    if not is_sequence(given) or sparse.issparse(given):
-        raise ModelError(f"{what} is {brief(given)}: give a mapping, or one table for each of {shown(order)}")
-    if len(given) not in (0, len(order)):
-        raise ModelError(
-            f"{len(given)} {what} were given, the model has {len(order)} in sequence; pass a mapping to "
-            f"name them"
-        )
-    return dict(zip(order, given, strict=False))

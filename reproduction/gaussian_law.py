@@ -1,4 +1,7 @@
-"""The Gaussian CGM: the normal law with the counts' exact mean and covariance, Markov on the junction tree.
+"""The paper's Gaussian law of counts, GCGM: the normal law with their exact mean and covariance, Markov on the junction tree.
+
+The library's engines work with the same law through `headcount.structure`; this is the law itself, as the paper writes it, for
+comparison and for the tests.
 
     GCGM(N, θ) = N(Nμ, NΣ),      Σ_{A,B} = ⟨μ_{A,B}⟩ − μ_A μ_Bᵀ
 
@@ -20,6 +23,8 @@ H follows variable by variable: the indicator of x_v = i is a coordinate itself 
 kept ones for the dropped i, so [h_A, H_A] = ⊗_{v∈A} B_v with B_v the L_v × L_v matrix that says so. All its
 entries are 0 or ±1 and its determinant is ±1. Liu, Sheldon and Dietterich (2014), Proposition 3; Loh and
 Wainwright (2013).
+
+**A node given another**: z_v | z_u ~ N(Pᵀ z_u, Q),      Q = Σ_i Nμ_u(i) (diag p_i − p_i p_iᵀ)
 """
 
 from __future__ import annotations
@@ -37,16 +42,59 @@ from scipy import linalg, sparse
 
 from headcount import memory
 from headcount._types import Array, Index
-from headcount.checks import generator, instance, numbers
+from headcount.checks import generator, instance, numbers, whole_number
 from headcount.errors import raise_all
 from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
-from headcount.population._cgm import PopulationLaw, on_support, sample_gaussian
-from headcount.population._conditionals import EdgeConditional, NodeConditional, node_conditional
-from headcount.population._tables import CountTables, RealTables, entry_name
+from headcount.population import CGM, CountTables, EdgeConditional, LaplacianFactor, laplacian, star_weights
+from headcount.population._cgm import descend, on_support
+from headcount.population._laplacian import inverse_or_zero, matrix_of
+from headcount.population._tables import entry_name
 from headcount.tables import Domain, Scope, dense
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
+ON_SUBSPACE = 1e-9
+"""How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RealTables:
+    """Real tables z of the Gaussian law, one per clique: like `CountTables`, but any finite real entries."""
+
+    model: Model
+    tables: Mapping[Scope, Array]
+
+    def __post_init__(self) -> None:
+        given = {c: numbers(self.tables[c], f"table {c!r}") for c in self.model.junction_tree.cliques}
+        raise_all(
+            f"table {c!r} has shape {z.shape}; give {self.model.size(c)} finite numbers"
+            for c, z in given.items()
+            if z.shape != self.model.size(c) or not np.isfinite(z).all()
+        )
+        object.__setattr__(self, "tables", given)
+
+    @property
+    def population(self) -> float:
+        """N, the sum of the first clique's table."""
+        return float(self.tables[self.model.junction_tree.cliques[0]].sum())
+
+    def table(self, scope: Sequence[Hashable]) -> Array:
+        """Give z_A of any scope A inside a clique, one axis per variable in the order given."""
+        wanted, tree = self.model.scope(scope), self.model.junction_tree
+        clique = tree.covering(wanted)
+        if clique is None:
+            raise ModelError(f"no clique holds all of {wanted!r}")
+        return np.asarray(tree.domains[clique].project(self.tables[tree.cliques[clique]], wanted))
+
+    def disagreements(self, *, tolerance: float) -> list[str]:
+        """Name the separators on which two cliques differ by more than the tolerance."""
+        tree = self.model.junction_tree
+        ends = [
+            (separator, *(tree.domains[k].project(self.tables[tree.cliques[k]], separator) for k in (a, b)))
+            for a, b, separator in tree.edges
+        ]
+        return [f"{separator!r}" for separator, one, two in ends if np.any(np.abs(one - two) > tolerance)]
 
 
 @final
@@ -206,14 +254,14 @@ def _recover_one(length: int, dropped: int) -> Any:
 
 @final
 @dataclass(frozen=True, eq=False)
-class GCGM(PopulationLaw):
+class GCGM:
     """The Gaussian law of the clique and separator counts: of a `Model` and N.
 
     Examples
     --------
     >>> import headcount as hc
     >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], times=(0, 1))
-    >>> law = hc.population.GCGM(chain, 100)
+    >>> law = GCGM(chain, 100)
     >>> law.covariance((0,), (1,))
     array([[ 17.5, -17.5],
            [-17.5,  17.5]])
@@ -221,6 +269,34 @@ class GCGM(PopulationLaw):
     array([[ 12.5, -12.5],
            [-12.5,  12.5]])
     """
+
+    model: Model
+    """The law of one individual."""
+    population: int
+    """N."""
+
+    def __post_init__(self) -> None:
+        checked_model(self.model)
+        object.__setattr__(self, "population", whole_number(self.population, "population", least=1))
+
+    @cached_property
+    def _exact(self) -> CGM:
+        """The exact law, which has the same moments."""
+        return CGM(self.model, self.population)
+
+    @property
+    def _means(self) -> Mapping[Scope, Any]:
+        return self._exact.means
+
+    def mean(self, scope: Sequence[Hashable]) -> Array:
+        """E z_A = N μ_A, one axis per variable; any scope A."""
+        return self._exact.mean(scope)
+
+    def covariance(
+        self, a: Sequence[Hashable], b: Sequence[Hashable] | None = None, *, memory_limit: int | None = None
+    ) -> Array:
+        """cov(z_A, z_B) = N (⟨μ_{A,B}⟩ − μ_A μ_Bᵀ); entries in C order of the tables."""
+        return self._exact.covariance(a, b, memory_limit=memory_limit)
 
     def coordinates(self, drop: Drop = "most probable") -> MinimalCoordinates:
         """Give the coordinates z̃ in which the covariance has full rank (where every μ > 0)."""
@@ -264,7 +340,7 @@ class GCGM(PopulationLaw):
         self._require_positive()
         size = coordinates.dimension
         total = sparse.csr_array((size, size))
-        for scope, sign in self._signed_scopes:
+        for scope, sign in self._exact.signed_scopes:
             if not scope:
                 continue
             recovery, _ = coordinates.recovery(scope)
@@ -376,7 +452,7 @@ class GCGM(PopulationLaw):
         if form == "reduced":
             return self._log_density_reduced(tables, drop)
         value = np.log(self.population)
-        for scope, sign in self._signed_scopes:
+        for scope, sign in self._exact.signed_scopes:
             z, m = on_support(tables.table(scope), self._means[scope])
             if abs(tables.table(scope)).sum() - np.abs(z).sum() > slack:
                 return -np.inf
@@ -396,3 +472,84 @@ class GCGM(PopulationLaw):
     def sample(self, *, rng: np.random.Generator | int) -> RealTables:
         """Draw one set of real tables down the junction tree; no matrix is factored."""
         return RealTables(self.model, sample_gaussian(self.model, self._means, rng=generator(rng)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NodeConditional:
+    """z_v | z_u ~ N(Pᵀ z_u, Q).
+
+    Attributes
+    ----------
+    gain : array or csr_array, shape (L_u, L_v)
+        P, P[i, j] = P(x_v = j | x_u = i). A row that cannot occur is what the model says of it, or zero if
+        it says nothing.
+    noise : array or csr_array, shape (L_v, L_v)
+        Q; its rows sum to zero.
+    """
+
+    gain: Any
+    noise: Any
+
+    def mean(self, given: Array) -> Array:
+        """Pᵀ z_u, shape (L_v,)."""
+        return np.asarray(self.gain.T @ np.asarray(given, dtype=float))
+
+    def log_density(self, value: Array, given: Array) -> float:
+        """Log N(z_v; Pᵀ z_u, Q) on the subspace Q spans, in lattice units (see `GCGM.log_density`)."""
+        weights = -dense(self.noise)
+        np.fill_diagonal(weights, 0.0)
+        factor = LaplacianFactor(weights)
+        residual = np.asarray(value, dtype=float) - self.mean(given)
+        scale = max(float(np.abs(given).sum()), 1.0)
+        if any(abs(residual[part].sum()) > ON_SUBSPACE * scale for part in factor.parts):
+            return -np.inf
+        quadratic = float(residual @ factor.solve(residual))
+        return -0.5 * (factor.rank * np.log(2 * np.pi) + factor.log_determinant + quadratic)
+
+
+def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
+    """The law of z_v given z_u from M = Nμ_uv, dense or sparse; pass the `gain` if the model knows it."""
+    table = table if sparse.issparse(table) else matrix_of(table, "table")
+    inverse = inverse_or_zero(np.asarray(table.sum(axis=1)).reshape(-1))
+    if not sparse.issparse(table):
+        return NodeConditional(
+            table * inverse[:, None] if gain is None else gain, laplacian(star_weights(table))
+        )
+    transition = sparse.csr_array(sparse.diags_array(inverse) @ table) if gain is None else gain
+    root = sparse.diags_array(np.sqrt(inverse)) @ table
+    weights = sparse.csr_array(root.T @ root)
+    weights.setdiag(0.0)
+    weights.eliminate_zeros()
+    noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
+    return NodeConditional(transition, noise)
+
+
+def sample_gaussian(
+    model: Model, means: Mapping[Scope, Any], *, rng: np.random.Generator
+) -> dict[Scope, Array]:
+    """One draw of every clique's table from the Gaussian law, root first.
+
+        z_C(s, ·) = p(· | s) z_S(s) + w − p(· | s) Σ w
+        w(i) ~ N(0, Nμ_C(s, i)) independent,    p(· | s) = μ_C(s, ·)/μ_S(s)
+
+    w − p Σw has covariance Nμ_S(s) (diag p − p pᵀ), the conditional covariance, so nothing needs to be
+    factored.
+    """
+    total = np.array(means[model.junction_tree.cliques[0]].sum())
+    return descend(model, total, lambda above, c, s: _spread(above, dense(means[c.scope]), c, s, rng))
+
+
+def _spread(
+    above: Array,
+    means: Array,
+    clique: Domain,
+    separator: Scope,
+    rng: np.random.Generator,
+) -> Array:
+    flat, back = clique.by_rows(means, separator)
+    total = flat.sum(axis=1, keepdims=True)
+    shares = np.where(total > 0, flat / np.where(total > 0, total, 1.0), 0.0)
+    noise = rng.standard_normal(flat.shape) * np.sqrt(flat)
+    drawn = shares * (np.reshape(above, (-1, 1)) - noise.sum(axis=1, keepdims=True)) + noise
+    return back(drawn)

@@ -4,19 +4,12 @@ import functools
 
 import numpy as np
 import pytest
+from reproduction.gaussian_law import GCGM, MinimalCoordinates, RealTables
 from tests.graphs import awkward_models
 from tests.population.oracle import joint, stacked
 
 from headcount.individual import MarkovChain, Model, ModelError
-from headcount.population import (
-    CGM,
-    GCGM,
-    EdgeConditional,
-    LaplacianFactor,
-    MinimalCoordinates,
-    RealTables,
-    star_weights,
-)
+from headcount.population import CGM, EdgeConditional, LaplacianFactor, star_weights
 
 MODELS = awkward_models()
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -375,3 +368,12 @@ def test_wrong_arguments_are_errors_of_ours(wrong):
     ):
         with pytest.raises(ModelError):
             call()
+
+
+def test_real_tables_are_finite_and_complete():
+    """Real entries are taken; what is not finite or has another shape is refused."""
+    model = MODELS["chain of length one"]
+    assert RealTables(model, {(0,): [0.5, 1, 1, 1]}).population == 3.5
+    for wrong in ([np.nan, 1, 1, 1], [1.0, 2.0]):
+        with pytest.raises(ModelError, match="finite"):
+            RealTables(model, {(0,): wrong})
