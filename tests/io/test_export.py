@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_kepler_gets_degrees_of_both_ends(result: Result, tmp_path: Path) -> Non
 def test_geopackage_has_cells_and_flows(result: Result, tmp_path: Path) -> None:
     """Two layers that say what they are; cells are points, or areas where these are known."""
     (path,) = export(result, tmp_path, to="geopackage", min_flow=5)
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base:
         layers = dict(base.execute("SELECT table_name, geometry_type_name FROM gpkg_geometry_columns"))
         (flows,) = base.execute("SELECT COUNT(*) FROM flows").fetchone()
         assert base.execute("PRAGMA application_id").fetchone() == (0x47504B47,)

@@ -131,6 +131,26 @@ def test_exact_observations_are_honoured_in_150_of_150():
         check(asked, tables(post, 4, seed=seed))
 
 
+@pytest.mark.parametrize(
+    "noise",
+    [hc.Poisson, lambda y: hc.Poisson(y, rate=0.3), lambda y: hc.Binomial(y, detection=0.5)],
+    ids=["poisson", "low rate", "binomial"],
+)
+@pytest.mark.parametrize("population", [40, 400])
+def test_every_draw_is_possible(noise, population, monkeypatch):
+    """Nobody is seen where nobody is: every draw has a finite likelihood of every count, by rounding alone."""
+    monkeypatch.setattr(_draws, "MOVES", 0)
+    world = hc.simulate.birds(side=4, population=population, steps=6, rng=1)
+    rng = np.random.default_rng(2)
+    counts = rng.binomial(np.asarray(world.tables.to_xarray()["counts"]), 0.5)
+    post = hc.infer(hc.Problem(world.model, population, noise(counts)), TiltedEP())
+    drawn = tables(post, 300)
+    entries = _draws.drawn_entries(post.problem, drawn)
+    parts = np.split(entries, np.cumsum([len(site) for site in post.problem.sites])[:-1], axis=1)
+    for site, n in zip(post.problem.sites, parts, strict=True):
+        assert np.isfinite(site.noise.log_prob(n)).all()
+
+
 def test_rounding_is_random_and_unbiased():
     """Entries of a table with whole margins become floors or ceilings, each in proportion to its fraction; margins stay."""
     table = np.array([[0.3, 0.7, 1.0], [1.2, 0.8, 0.0], [0.5, 0.5, 1.0]])

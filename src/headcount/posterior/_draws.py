@@ -152,9 +152,24 @@ def _columns(beliefs: GaussianBeliefs, node: Scope, draws: Array, totals: Array)
     known = variance <= KNOWN * beliefs.population
     wanted[:, known] = np.rint(wanted[:, known])
     left = np.maximum(totals - wanted[:, known].sum(axis=1, keepdims=True), 0.0)
-    free = wanted[:, ~known].sum(axis=1, keepdims=True)
-    wanted[:, ~known] *= np.where(free > 0, left / np.where(free > 0, free, 1.0), 0.0)
+    least = _fewest(beliefs.problem, node)[~known]
+    above = np.maximum(wanted[:, ~known] - least, 0.0)
+    spare, free = left - least.sum(), above.sum(axis=1, keepdims=True)
+    scaled = least + above * np.where(free > 0, spare / np.where(free > 0, free, 1.0), 0.0)
+    wanted[:, ~known] = np.where(spare > 0, scaled, left * least / max(least.sum(), 1.0))
     return wanted
+
+
+def _fewest(problem: Problem, node: Scope) -> Array:
+    """Fewest individuals of every state of a variable that its readings allow: one where a Poisson count is positive, say."""
+    fewest = np.zeros(problem.model.domain(node).size)
+    for site in problem.sites:
+        if site.scope == node and site.index is not None and not site.noise.exact:
+            low = np.maximum(np.ceil(site.noise.domain_low), 0.0)
+            with np.errstate(all="ignore"):
+                low += np.isneginf(site.noise.log_prob(low))
+            np.maximum.at(fewest, site.index, low)
+    return fewest
 
 
 def _positive(beliefs: GaussianBeliefs, scope: Scope, draws: Array) -> Array:
