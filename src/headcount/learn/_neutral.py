@@ -598,7 +598,8 @@ class Pooled(NamedTuple):
         r"""Draws of all samplers, each as often as its share of the evidence says: every one's is an unbiased estimate of the integral.
 
         A mean is :math:`\bar a = \sum_r w_r a_r`, with the Monte-Carlo variance
-        :math:`\tfrac{R}{R-1} \sum_r w_r^2 (a_r - \bar a)^2`, and the effective size is that of independent draws with the same ratio of this variance to that of the draws, on average over parameters.
+        :math:`\tfrac{R}{R-1} \sum_r w_r^2 (a_r - \bar a)^2`, and the effective size is that of independent draws with the
+        same ratio of this variance to that of the draws, on average over parameters.
         Of the evidences Z, which are about log-normal with the variance s² of their logarithms, the mean has the variance
         :math:`\log(1 + (e^{s^2} - 1)/R)` in logarithms.
         """
