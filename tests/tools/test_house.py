@@ -11,7 +11,7 @@ CEILINGS = {
     "files in src": 168,
     "private modules imported across packages": 36,
     "modules reachable from TiltedEP": 53,
-    "blocks rated C or worse": 91,
+    "blocks rated C or worse": 96,
     "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 73,
 }
