@@ -97,8 +97,8 @@ def counted(model: hc.DiscreteModel, seed: int) -> tuple[hc.Problem, np.ndarray]
 def measured(name: str, seeds: list[int]) -> list[dict[str, Any]]:
     """One network, with every seed; `MAP` and pgmpy beside the first one, mbi beside all."""
     warm = counted(network("water" if name != "water" else "andes"), 0)[0]
-    engines.infer(warm, engines.MAP())
-    engines.infer(warm).node(warm.model.variables[1]).interval(0.9)
+    engines.run(warm, engines.MAP())
+    engines.run(warm).node(warm.model.variables[1]).interval(0.9)
     start = time.process_time()
     model = network(name)
     shape = {
@@ -114,7 +114,7 @@ def measured(name: str, seeds: list[int]) -> list[dict[str, Any]]:
         made.append({"name": name, "seed": seed, **shape, **_asked(problem, people)})
         if seed == SEEDS[0]:
             start = time.process_time()
-            engines.infer(problem, engines.MAP(), strict=False)
+            engines.run(problem, engines.MAP(), strict=False)
             made[-1]["map"] = time.process_time() - start
             if shape["entries"] <= BY_PGMPY:
                 made[-1].update(_pgmpy(name, model))

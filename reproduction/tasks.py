@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount import engines
-from headcount.engines import Engine, infer
+from headcount.engines import Engine, run
 from headcount.observe import Poisson, Problem
 from headcount.simulate import World, birds
 from reproduction import rivals
@@ -134,7 +134,7 @@ def run_engine(problem: Problem, name: str, options: Mapping[str, Any], *, seed:
     """Infer; a run that did not converge comes back marked, so that the table can count it."""
     engine = engine_of(name, options)
     rng = np.random.default_rng(seed) if engine.random else None
-    return infer(problem, engine, rng=rng, strict=False, progress=False)
+    return run(problem, engine, rng=rng, strict=False, progress=False)
 
 
 def tables_of(beliefs: Beliefs, steps: int) -> dict[str, Array]:

@@ -155,11 +155,11 @@ def check_engine(
     >>> import headcount as hc
     >>> check_engine(hc.engines.TiltedEP())
     """
-    from headcount.engines import Enumerate, infer
+    from headcount.engines import Enumerate, run
 
     for k, problem in enumerate(_small_problems() if problems is None else problems):
         name = f"{engine.name} on problem {k}"
-        found, exact = infer(problem, engine, rng=0), infer(problem, Enumerate(), rng=0)
+        found, exact = run(problem, engine, rng=0), run(problem, Enumerate(), rng=0)
         for v in problem.model.variables:
             mean = found.node(v).mean.values
             _close(
@@ -180,7 +180,7 @@ def check_engine(
         if found.log_evidence is not None and found.beliefs.has_spread:
             _close(f"{name}: evidence", found.log_evidence, exact.log_evidence, absolute=nats)
         first = problem.model.variables[0]
-        again = infer(problem, engine, rng=0).node(first).mean.values
+        again = run(problem, engine, rng=0).node(first).mean.values
         _close(
             f"{name}: the same seed gives the same answer",
             again,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, infer, plan, select
+from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, plan, run, select
 from headcount.engines._cost import BYTES
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Poisson, Problem
@@ -91,10 +91,10 @@ def test_the_prediction_is_near_what_a_run_takes(engine: object, side: int, time
     """Peak memory (NumPy's) of the bird simulator's worlds: plan ÷ peak is between 0.67 and 1.5."""
     world = birds(side, (1, 2, 2, 2), 30 * side**2, steps=times, rng=1)
     problem = Problem(world.model, 30 * side**2, [Poisson(world.observed)])
-    infer(ring(4, 3), engine, strict=False)  # type: ignore[arg-type]  # what the first run loads is no part of the plan
+    run(ring(4, 3), engine, strict=False)  # type: ignore[arg-type]  # what the first run loads is no part of the plan
     tracemalloc.start()
     try:
-        infer(problem, engine, strict=False)  # type: ignore[arg-type]
+        run(problem, engine, strict=False)  # type: ignore[arg-type]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -10,7 +10,7 @@ import pytest
 
 import headcount as hc
 from headcount import simulate
-from headcount.engines import MAP, PathGibbs, TiltedEP, infer
+from headcount.engines import MAP, PathGibbs, TiltedEP, run
 from headcount.learn._dispersion import Peak, estimated
 from headcount.learn._expect import EStep, Objective
 from headcount.population import Flocks, Overdispersion, ToEstimate, unit_tables
@@ -307,7 +307,7 @@ def test_what_cannot_be_estimated_is_said(tmp_path):
     with pytest.raises(ValueError, match="a checkpoint holds one climb"):
         hc.fit(hc.TabularChain(), asked, checkpoint=tmp_path / "c")
     with pytest.raises(ValueError, match="the dispersion is to be estimated"):
-        infer(asked)
+        run(asked)
     one = hc.MarkovChain([0.5, 0.5], np.eye(2), length=1)
     with pytest.raises(hc.ProblemError, match="rho is a property of steps"):
         hc.infer(hc.Problem(one, 90, [hc.Poisson([[40.0, 50.0]])], dispersion="estimate:rho"))

@@ -110,9 +110,9 @@ def test_an_unknown_distribution_is_never_taken_for_uniform() -> None:
     counts = hc.Poisson([[np.nan] * 2, [280, 215]])
     blank, skewed = (hc.Problem(MarkovChain(p, STAY, length=2), 500, counts) for p in (None, [0.99, 0.01]))
     with pytest.raises(ValueError, match=r"initial distribution is unknown.*headcount\.infer\(problem\)"):
-        hc.engines.infer(blank)
+        hc.engines.run(blank)
     assert np.allclose(hc.infer(blank).node(0).sd, infer_initial(blank).node(0).sd)
-    assert np.allclose(hc.infer(skewed).node(0).mean, hc.engines.infer(skewed).node(0).mean)
+    assert np.allclose(hc.infer(skewed).node(0).mean, hc.engines.run(skewed).node(0).mean)
     assert np.allclose(infer_initial(skewed).node(0).mean, infer_initial(blank).node(0).mean)
     point = infer_initial(blank, MAP())
     assert not point.beliefs.has_spread

@@ -606,7 +606,7 @@ def _population(text: str | None) -> Any:
 
 def named_engine(options: Options) -> Engine | None:
     """The engine of a name, with its settings; None for "auto"."""
-    from headcount.engines._infer import ENGINES
+    from headcount.engines._auto import ENGINES
 
     wanted = options.engine.replace("-", "").replace("_", "").casefold()
     settings = {} if options.device is None else {"device": options.device}
@@ -652,7 +652,7 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
 def planned(problem: Problem, options: Options, parameters: int = 0) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
     from headcount.engines import plan
-    from headcount.engines._infer import chosen
+    from headcount.engines._auto import chosen
 
     named = named_engine(options)
     choice = chosen(problem, named)

@@ -2,8 +2,8 @@
 
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._edge_ep import EdgeEP
-from headcount.engines._infer import Plan, infer, plan
 from headcount.engines._map import MAP
+from headcount.engines._run import Plan, plan, run
 from headcount.engines._table_bp import TableBP
 from headcount.engines.engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines.exact import Enumerate
@@ -45,7 +45,7 @@ __all__ = [
     "TableBP",
     "TiltedEP",
     "Total",
-    "infer",
     "plan",
+    "run",
     "select",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 from headcount import memory
 from headcount.checks import LARGEST_COUNT
 from headcount.engines._cost import is_sparse, without_matrices
+from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._map import MAP
 from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
@@ -20,6 +21,7 @@ from headcount.engines.exact._enumerate import Window, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
+from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.population import Exactly
 from headcount.posterior import Outcome
@@ -302,3 +304,46 @@ class Auto(Engine):
     ) -> Outcome:
         """See :class:`Engine`."""
         return select(problem).engine.run(problem, rng=rng, progress=progress, start=start)
+
+
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine
+    for engine in (
+        Auto,
+        TiltedEP,
+        MAP,
+        PathGibbs,
+        Enumerate,
+        TableBP,
+        ClosedForm,
+        Laplace,
+        EdgeEP,
+    )
+}
+"""Every engine by its name."""
+
+
+def as_engine(engine: Engine | str | None) -> Engine:
+    """The engine itself, the engine of a name with its default settings, or :class:`Auto` for None.
+
+    Raises
+    ------
+    ValueError
+        For a name that no engine has, and for anything that is not an engine.
+    """
+    if engine is None:
+        return Auto()
+    if isinstance(engine, Engine):
+        return engine
+    if isinstance(engine, str) and engine in ENGINES:
+        return ENGINES[engine]()
+    raise ValueError(
+        f"engine is {engine!r}: give None (chosen from the problem), one of the names {', '.join(ENGINES)}, or an engine such as "
+        "TiltedEP(tolerance=1e-6)"
+    )
+
+
+def chosen(problem: Problem, engine: Engine | str | None = None) -> Choice:
+    """The engine that will run, and why: what :func:`select` picks for None and ``Auto()``, else the one that was named."""
+    given = as_engine(engine)
+    return select(problem) if isinstance(given, Auto) else Choice(given, "named by the caller")

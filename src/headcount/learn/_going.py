@@ -26,7 +26,7 @@ from headcount.engines import Engine, Posterior
 from headcount.errors import shown
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._family import Family, Parametrisation, standard_errors
-from headcount.learn._initial import infer
+from headcount.learn._infer import infer
 from headcount.learn._uncertainty import spread_columns
 from headcount.observe import LearnedStart, Problem
 from headcount.posterior import IntegratedBeliefs

@@ -11,7 +11,7 @@ Dirichlet–multinomial law, which is the multinomial law of π = 1/L times a fa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,148 +21,16 @@ from scipy.special import gammaln
 from headcount import engines
 from headcount._types import Array
 from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior, select
-from headcount.engines._auto import SAMPLING_SEED
-from headcount.engines._infer import as_engine, chosen
-from headcount.errors import known_keywords
-from headcount.individual import MarkovChain, ModelError
+from headcount.engines._auto import SAMPLING_SEED, as_engine, chosen
+from headcount.individual import MarkovChain
 from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
-from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
 from headcount.learn._family import Family, Part
-from headcount.observe import Observation, Problem, Site, Start
-from headcount.observe._problem import as_problem
-from headcount.population import Dispersion, DispersionEstimate, ToEstimate
-from headcount.posterior import StoredPosterior
-from headcount.posterior.derived import ViewBeliefs
+from headcount.observe import Observation, Problem, Site
 from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
 """Floor of the information about π as a share of that of complete counts, against rounding."""
-
-
-@known_keywords()
-def infer(
-    problem: Problem,
-    engine: Engine | str | None = None,
-    *,
-    start: Posterior | StoredPosterior | Start | None = None,
-    dispersion: Dispersion | str | None = None,
-    rng: np.random.Generator | int | None = None,
-    strict: bool = True,
-    progress: bool | None = None,
-) -> Posterior:
-    """Infer the hidden counts and flows of a problem; an initial distribution that is unknown is learned (`infer_initial`).
-
-    Parameters
-    ----------
-    problem
-        What is known.
-    engine
-        How to infer: an engine, or its name (``"MAP"``). None and ``Auto()`` choose from the problem
-        (``headcount.engines.select`` says what and why).
-    start
-        The posterior of an earlier run, in memory or from its file, which ends at this problem's first time: the run goes on from its last
-        counts, with their uncertainty and correlations. The problem has the new counts only; its initial distribution is not used.
-    dispersion
-        How individuals move together, instead of what the problem says: ``Flocks(5)``, ``Overdispersion(rho=0.01)``, or ``"estimate"`` for
-        the dispersion with the most evidence (``post.dispersion_estimate``).
-    rng
-        Seed or generator for random engines. They need one: without it the answer could not be got again. A sampler that was chosen here
-        (a few individuals on a large map) takes seed 0 where none is given.
-    strict
-        Raise `NotConvergedError` (`FitNotConvergedError` where the initial distribution is learned) when the tolerance was not
-        reached; False returns the answer, marked.
-    progress
-        Show a bar: None decides by itself (long runs on a terminal).
-
-    Returns
-    -------
-    Posterior
-        Labelled means, spreads and draws, with the status of the run; ``outcome.info["initial"]`` where the initial
-        distribution was learned.
-
-    Examples
-    --------
-    >>> import headcount as hc
-    >>> chain = hc.MarkovChain(None, [[0.9, 0.1], [0.2, 0.8]], length=3)
-    >>> counts = [[float("nan"), float("nan")], [62, 38], [60, 41]]
-    >>> hc.infer(hc.Problem(chain, 100, hc.Poisson(counts))).outcome.info["initial"]
-    'learned from all counts under a flat prior, its uncertainty included'
-    """
-    problem = as_problem(problem)
-    if dispersion is not None:
-        problem = moving_together(problem, dispersion)
-    if start is not None:
-        problem = problem.after(start if isinstance(start, Start) else start.last)
-    if problem.groups is not None and not problem.model.initial_known:
-        if not problem.size_known:
-            raise ModelError(
-                "a group has neither a known size nor an initial distribution: give one of them, MarkovChain(initial, ...) or a number"
-            )
-        return _several_initials(problem, engine, rng=rng, strict=strict, progress=progress)
-    problem, unknown = _with_initial(problem)
-    run = infer_initial if unknown else engines.infer
-    if not isinstance(problem.dispersion, ToEstimate):
-        return run(problem, engine, rng=rng, strict=strict, progress=progress)
-    estimate = _estimated_dispersion(problem, engine, problem.dispersion, unknown=unknown)
-    made = run(problem.with_dispersion(estimate.used), engine, rng=rng, strict=strict, progress=progress)
-    made.outcome.info["dispersion"] = estimate
-    return made
-
-
-def _several_initials(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
-    """Groups of known size with unknown initial distributions: the chain of (group, cell) has one that is learned beside exact sizes."""
-    sizes = [member.law.most for member in problem.cloud.members]
-    candidates = problem.cloud.candidates(sizes, sizes)
-    closed = problem.of_candidates(candidates)
-    chain = closed.model.as_chain()
-    assert chain is not None
-    found = infer(closed.with_model(with_transitions(chain, None)), engine, **options)
-    evidence = found.beliefs.log_evidence
-    seen = ViewBeliefs(
-        found.beliefs,
-        candidates.cloud.view(),
-        None if evidence is None else evidence - candidates.log_sizes,
-        found.diagnostics,
-        candidates,
-    )
-    return Posterior(problem, found.settings, replace(found.outcome, beliefs=seen))
-
-
-def _with_initial(problem: Problem) -> tuple[Problem, bool]:
-    """The problem, and whether its initial distribution is unknown; with a single cell everybody begins there."""
-    chain = problem.model.as_chain()
-    if chain is None or chain.initial_known:
-        return problem, False
-    if len(chain.states[chain.variables[0]]) > 1:
-        return problem, True
-    return problem.with_model(with_transitions(chain, [1.0])), False
-
-
-def _estimated_dispersion(
-    problem: Problem, engine: Engine | str | None, asked: ToEstimate, *, unknown: bool
-) -> DispersionEstimate:
-    """The dispersion with the most evidence; with an initial distribution that is unknown, the evidence integrated over it."""
-    asks_for_estimate([problem])
-    plain = problem.with_dispersion(None)
-    run = chosen(problem, engine).engine
-    if run.random or not run.takes_dispersion:
-        raise ValueError(
-            f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
-        )
-    known, refine = plain, None
-    if unknown:
-        family = LearnInitial().bind(plain.model)
-        known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
-        shares = known.model.marginal((known.model.variables[0],))
-        x = family.components[0].log_odds(shares[None])  # type: ignore[attr-defined]
-
-        def refine(posterior: Posterior) -> float | None:
-            return initial_response(posterior, family, x).log_evidence
-
-    evidence = Evidence([known], run, refine)
-    found = estimated([known], evidence, asked, initial_learned=unknown)
-    return by_class(found, asked.by, [known], evidence)
 
 
 def infer_initial(
@@ -255,7 +123,7 @@ def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -
     run = chosen(problem, engine)
     if isinstance(as_engine(engine), Auto) and options["rng"] is None:
         options["rng"] = SAMPLING_SEED
-    found = engines.infer(problem.with_sites((*problem.sites, site), model=flat), run.engine, **options)
+    found = engines.run(problem.with_sites((*problem.sites, site), model=flat), run.engine, **options)
     shares = (found.beliefs.mean(first) + 1.0) / (people + cells)
     posterior = Posterior(
         problem.with_model(with_transitions(model, shares / shares.sum())), run.engine, found.outcome

@@ -16,7 +16,7 @@ from headcount.checks import brief, whole_number
 from headcount.engines import Engine, Posterior
 from headcount.errors import ProblemError
 from headcount.individual import Model
-from headcount.learn._initial import infer
+from headcount.learn._infer import infer
 from headcount.learn._result import following
 from headcount.observe import Observation, Problem
 from headcount.observe._base import is_labelled

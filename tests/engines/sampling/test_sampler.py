@@ -14,7 +14,7 @@ from reproduction.rivals import Gibbs
 from tests.engines.sampler_cases import cases, scopes
 from tests.graphs import awkward_models
 
-from headcount.engines import infer
+import headcount as hc
 from headcount.engines.exact._count_states import count_state_beliefs
 from headcount.engines.exact._enumerate import enumerated
 from headcount.engines.sampling import _arrays
@@ -227,7 +227,7 @@ def test_smoothing_beats_counting():
 def test_a_run_without_configurations_still_gives_its_tables(engine, tmp_path):
     """Frames, intervals and files come from moments and node draws; only joint draws are refused, in words."""
     problem = CASES["three cells"]
-    found = infer(problem, engine, rng=1, strict=False)
+    found = hc.infer(problem, engine, rng=1, strict=False)
     for kind in ("nodes", "flows"):
         frame = found.to_frame(kind)
         assert (frame["lower"] <= frame["upper"]).all()

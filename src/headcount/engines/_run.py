@@ -1,4 +1,4 @@
-"""`infer` for problems whose model is known: choose an engine, predict memory and time, run it."""
+"""Run an engine on a problem whose model is known, and predict what that takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from headcount import _device, memory
 from headcount._linalg import threads_for
 from headcount.checks import generator
-from headcount.engines._auto import SAMPLING_SEED, Auto, Choice, select
+from headcount.engines._auto import SAMPLING_SEED, Auto, as_engine, chosen
 from headcount.engines._cost import (
     BYTES,
     FIT_ONCE,
@@ -23,66 +23,16 @@ from headcount.engines._cost import (
     writing_memory,
     writing_seconds,
 )
-from headcount.engines._edge_ep import EdgeEP
-from headcount.engines._map import MAP
 from headcount.engines._reduce import answer
-from headcount.engines._table_bp import TableBP
-from headcount.engines.engine import Engine
-from headcount.engines.exact import Enumerate
-from headcount.engines.sampling._path_gibbs import PathGibbs
-from headcount.engines.tilted._gaussian import ClosedForm
-from headcount.engines.tilted._laplace import Laplace
-from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.errors import shown
 from headcount.posterior import NotConvergedError, Posterior
 
 if TYPE_CHECKING:
+    from headcount.engines.engine import Engine
     from headcount.observe import Problem
 
-ENGINES: dict[str, type[Engine]] = {
-    engine.name: engine
-    for engine in (
-        Auto,
-        TiltedEP,
-        MAP,
-        PathGibbs,
-        Enumerate,
-        TableBP,
-        ClosedForm,
-        Laplace,
-        EdgeEP,
-    )
-}
-"""Every engine by its name."""
 
-
-def as_engine(engine: Engine | str | None) -> Engine:
-    """The engine itself, the engine of a name with its default settings, or :class:`Auto` for None.
-
-    Raises
-    ------
-    ValueError
-        For a name that no engine has, and for anything that is not an engine.
-    """
-    if engine is None:
-        return Auto()
-    if isinstance(engine, Engine):
-        return engine
-    if isinstance(engine, str) and engine in ENGINES:
-        return ENGINES[engine]()
-    raise ValueError(
-        f"engine is {engine!r}: give None (chosen from the problem), one of the names {', '.join(ENGINES)}, or an engine such as "
-        "TiltedEP(tolerance=1e-6)"
-    )
-
-
-def chosen(problem: Problem, engine: Engine | str | None = None) -> Choice:
-    """The engine that will run, and why: what :func:`select` picks for None and ``Auto()``, else the one that was named."""
-    given = as_engine(engine)
-    return select(problem) if isinstance(given, Auto) else Choice(given, "named by the caller")
-
-
-def infer(
+def run(
     problem: Problem,
     engine: Engine | str | None = None,
     *,
@@ -90,7 +40,7 @@ def infer(
     strict: bool = True,
     progress: bool | None = None,
 ) -> Posterior:
-    """Infer the hidden counts and flows of a problem whose model is known; `headcount.infer` also takes an unknown initial law.
+    """Run an engine on a problem whose model is known; `headcount.infer` also takes an unknown initial law and looks for a dispersion.
 
     Parameters
     ----------
@@ -103,18 +53,18 @@ def infer(
         Labelled means, spreads and draws, with the status of the run.
     """
     choice = chosen(problem, engine)
-    run = choice.engine
-    if run.random and rng is None and isinstance(as_engine(engine), Auto):
+    picked = choice.engine
+    if picked.random and rng is None and isinstance(as_engine(engine), Auto):
         rng = SAMPLING_SEED
-    _require_answerable(problem, run, rng)
-    outcome = answer(run, problem, rng=generator(0 if rng is None else rng), progress=progress)
+    _require_answerable(problem, picked, rng)
+    outcome = answer(picked, problem, rng=generator(0 if rng is None else rng), progress=progress)
     outcome.info["chosen"] = choice
     if isinstance(rng, (int, np.integer)):
         outcome.info["seed"] = int(rng)
-    posterior = Posterior(problem, run, outcome)
+    posterior = Posterior(problem, picked, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
-            run.name,
+            picked.name,
             outcome.status,
             outcome.residual,
             outcome.tolerance,
@@ -137,24 +87,24 @@ def _sizes_not_told(problem: Problem) -> str:
     )
 
 
-def _require_answerable(problem: Problem, run: Engine, rng: object) -> None:
+def _require_answerable(problem: Problem, picked: Engine, rng: object) -> None:
     """Refuse what the engine cannot answer: an unknown initial law, chance without a seed, a dispersion, more memory than there is."""
     if not problem.model.initial_known:
         raise ValueError(
             "the model's initial distribution is unknown, and an engine needs one: headcount.infer(problem) learns it and includes "
             "its uncertainty; or give one, MarkovChain(initial, ...)"
         )
-    if run.random and rng is None:
-        message = f"{run.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
+    if picked.random and rng is None:
+        message = f"{picked.name} is random: give rng (a seed or a numpy Generator), so that the answer can be got again"
         raise ValueError(message)
     memory.require(
-        run.memory(problem.core),
-        run.name,
+        picked.memory(problem.core),
+        picked.name,
         remedy="merge cells, take fewer times or use MAP (no uncertainty)",
     )
-    device = _device.find_device(getattr(run, "device", "cpu"))
+    device = _device.find_device(getattr(picked, "device", "cpu"))
     if device is not None:
-        _device.require(device, run.device_memory(problem.core), run.name)
+        _device.require(device, picked.device_memory(problem.core), picked.name)
 
 
 @dataclass(frozen=True)
@@ -222,10 +172,10 @@ def plan(
     problem = problem.core
     choice = chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
-    run = choice.engine
-    memory = run.memory(problem)
-    writing = memory + writing_memory(problem, point=run.point, copies=run.draw_copies)
-    seconds = run.seconds(problem, speed)
+    picked = choice.engine
+    memory = picked.memory(problem)
+    writing = memory + writing_memory(problem, point=picked.point, copies=picked.draw_copies)
+    seconds = picked.seconds(problem, speed)
     if parameters:
         runs = (FIT_RUNS + FIT_RUNS_EACH * parameters) * (1 if size_known else SIZE_RUNS)
         seconds = FIT_ONCE + runs * seconds
@@ -233,8 +183,8 @@ def plan(
         memory, writing = memory + more, writing + more
     elif not known:
         seconds *= INITIAL_RUNS
-    after = writing_seconds(problem, point=run.point, initial_known=known)
-    return Plan(run.name, choice.reason, memory, writing, seconds, run.device_memory(problem), after)
+    after = writing_seconds(problem, point=picked.point, initial_known=known)
+    return Plan(picked.name, choice.reason, memory, writing, seconds, picked.device_memory(problem), after)
 
 
 MOST_RESPONSES = 20_000_000
