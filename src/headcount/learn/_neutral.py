@@ -646,6 +646,13 @@ def integrable(expect: Expectation, estimate: DispersionEstimate | None) -> tupl
     return None if target is None else (target, prior)
 
 
+def _churn_error(target: Target, found: Sequence[Replicate], weights: Array) -> float:
+    """Monte-Carlo standard error of the mean churn."""
+    width = len(target._moves[0].names)
+    means = np.array([target.churn(one.x[:, :width]).mean() for one in found])
+    return float(np.sqrt(monte_carlo_variance(means, weights)))
+
+
 def integral_of(target: Target, prior: Neutral) -> Integral:
     """Draw the parameters of the moves, and log phi where a dispersion was learned, from evidence × prior."""
     estimate = target.estimate
@@ -658,22 +665,17 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
     x, psi = (pooled.x, None) if ends is None else (pooled.x[:, :-1], pooled.x[:, -1])
     before = prior.draw_beside(rng, x[rng.integers(len(x), size=PRIOR_DRAWS)])
     churn = target.churn(x)
-    means = (
-        np.array([target.churn(one.x[:, : x.shape[1]]).mean() for one in found])
-        if len(churn)
-        else np.zeros(0)
-    )
     return Integral(
         prior=prior.words(x),
         parameters=x,
         psi=psi,
         effective_size=pooled.effective_size,
         accepted=float(np.mean([one.accepted for one in found])),
-        failed=sum(one.failed for one in samplers) / max(sum(one.evaluated for one in samplers), 1),
+        failed=float(np.sum([one.failed for one in samplers]) / np.sum([one.evaluated for one in samplers])),
         log_evidence=pooled.log_evidence,
         log_evidence_error=pooled.log_evidence_error,
         churn=churn,
-        churn_error=float(np.sqrt(monte_carlo_variance(means, pooled.weights))) if len(means) else np.nan,
+        churn_error=_churn_error(target, found, pooled.weights) if len(churn) else np.nan,
         contraction=_contraction(target, before, x, churn),
     )
 
