@@ -7,6 +7,7 @@ from headcount.learn._fit import fit, fit_complete
 from headcount.learn._going import Going
 from headcount.learn._initial import infer, infer_initial
 from headcount.learn._log_linear import LogLinear
+from headcount.learn._nmixture import NMixture, nmixture
 from headcount.learn._populations import (
     ByGroup,
     Known,
@@ -44,6 +45,7 @@ __all__ = [
     "LearnSurvival",
     "LogLinear",
     "LogisticChain",
+    "NMixture",
     "Natural",
     "Parametrisation",
     "Periodic",
@@ -56,5 +58,6 @@ __all__ = [
     "forecast",
     "infer",
     "infer_initial",
+    "nmixture",
     "update",
 ]
