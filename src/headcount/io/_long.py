@@ -23,16 +23,16 @@ from headcount._disk import replacing, write_tree
 from headcount.checks import whole_number
 from headcount.dates import parse_date, readable
 from headcount.engines import Engine
-from headcount.engines._engine import Progress
+from headcount.engines.engine import Progress
 from headcount.errors import ProblemError
 from headcount.io._many import Task
-from headcount.io._source import TableError
+from headcount.io.source import TableError
 from headcount.learn import infer
 from headcount.observe import Problem
 from headcount.posterior import Posterior
-from headcount.posterior._dataset import last_group, last_of
-from headcount.posterior._interval import sd_of, tails
-from headcount.posterior._result import label_array
+from headcount.posterior.dataset import last_group, last_of
+from headcount.posterior.interval import sd_of, tails
+from headcount.posterior.result import label_array
 from headcount.tables import dense
 
 if TYPE_CHECKING:
