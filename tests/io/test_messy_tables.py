@@ -477,3 +477,28 @@ def test_large_tables_are_read_as_small_ones(tmp_path: Path, monkeypatch: pytest
     assert said[:2] == said[2:]
     assert said[0][2] == ["01", "02", "03"]
     assert len(said[1][3]) >= 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time,cell,count\n0,1,5\n0,01,7\n1,1,\n1,01,9\n",  # labels that are numbers keep their zeros; a count is empty
+        "time,cell,count\n0,a,1.025\n0,b,2.500\n1,a,3.000\n1,b,4\n",  # decimals, none of which is a thousand
+        "time;cell;count;x;y\n0;a;1.025;0,5;1\n0;b;2.500;1,5;1\n1;a;3.000;0,5;1\n1;b;4;1,5;1\n",  # thousands, as x shows
+        "time,cell,count\n0,a,true\n0,b,false\n1,a,true\n1,b,true\n",
+        "time,cell,count\n0,a,-999\n0,b,3\n1,a,4\n1,b,5\n",
+    ],
+)
+def test_numbers_of_large_tables_are_read_as_those_of_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Whole numbers that are read without their texts are the same numbers, and no label and no style of numbers is lost by it."""
+    said = []
+    for threshold in (source_module.LARGE_TEXT, 0):
+        monkeypatch.setattr(source_module, "LARGE_TEXT", threshold)
+        reader = Reader(Findings(), missing=["-999"])
+        table = count_table(write(tmp_path, counts=text)["counts"], reader)
+        assert table is not None
+        numbers = np.nan_to_num(table["count"], nan=-1).tolist()
+        said.append((table["cell"].tolist(), numbers, reader.findings.lines(), reader.findings.notes))
+    assert said[0] == said[1]

@@ -394,7 +394,7 @@ def by_sequence(given: Any, reader: Reader) -> dict[str, Source]:
         return {}
     keys = source["sequence"]
     frame = source.frame.drop(columns=source.columns["sequence"])
-    whole = replace(source, frame=frame, columns={}, values={}, codes={})
+    whole = replace(source, frame=frame, columns={}, values={})
     return {key: whole.where(keys == key) for key in dict.fromkeys(keys.tolist())}
 
 
@@ -760,7 +760,7 @@ def _tracks(given: Any, axes: Axes, reader: Reader, *, counted: bool, snap: str 
         "time": [labels[k] for k in source.positions("time", texts)],
         "cell": [axes.labels[k] for k in source.positions("cell", axes.cells)],
     }
-    columns = {**source.values, **placed}
+    columns = {**{role: source[role] for role in source.values}, **placed}
     made = reader.findings.build(Tracks, columns, counted=counted, places=axes.places_table())
     return [] if made is None else [made]
 

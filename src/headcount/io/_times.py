@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
 DECIMAL = re.compile(r"^-?(0|[1-9]\d{0,14})(\.\d{1,15})?$")
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?([+-]\d{2}:\d{2})?)?)?)?$")
+_ISO = re.compile(r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2})?)?$", re.ASCII)
 _COMPACT = re.compile(r"^((?:19|20)\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])$")
 _GAPS = (
     "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
@@ -65,6 +66,11 @@ def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[
     given = list(filter(None, texts))
     if all(map(DECIMAL.match, given)):
         return _compact_dates(texts, given, source)
+    if all(map(_ISO.match, given)):
+        try:  # at once: 20 000 hours in a tenth of the time
+            return [t and iso_text(dt.datetime.fromisoformat(t)) for t in texts]
+        except ValueError:  # which of them there are not is said below
+            pass
     dates = {t: date for t in given if (date := parse_date(t)) is not None}
     other = [t for t in given if t not in dates]
     if not other:

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ import numpy as np
 
 from headcount.dates import parse_date
 from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
-from headcount.io.source import Findings, Source, label_text, listed, open_source
+from headcount.io.source import Findings, Labels, Source, label_text, listed, open_source
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headcount._types import Array
+    from headcount._types import Array, Index
 
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {
@@ -62,6 +62,8 @@ _PAIRS = (("lon", "lat"), ("x", "y"))
 """Coordinates that make a place, the pair that is read where both are there first."""
 PARAMETERS = ("rate", "background", "detection", "sd", "scale", "dispersion")
 """Columns that a noise model may find beside the counts."""
+_NUMBERS = ("count", "flow", "probability", *PLACES, *PARAMETERS)
+"""Roles whose values are numbers, never labels."""
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none", "."})
 """Texts that stand for "no number here", without regard to case."""
 _MARKS = frozenset(
@@ -145,7 +147,15 @@ class Reader:
     def open(self, given: Any) -> Source | None:
         """The table that `given` names or is; None, with the reason among the findings, if it cannot be read."""
         file = Path(given).name if isinstance(given, (str, os.PathLike)) else ""
-        return self.findings.attempt(open_source, given, _for_file(self.encoding, file), self.findings)
+        encoding = _for_file(self.encoding, file)
+        return self.findings.attempt(open_source, given, encoding, self.findings, self._measured)
+
+    def _measured(self, column: str) -> bool:
+        """Whether a column can only hold numbers, by its name or by what the caller says."""
+        role = next((role for role, name in (self.columns or {}).items() if name == column.strip()), None)
+        if role is not None:
+            return role in _NUMBERS
+        return any(_folded(column) in SPELLINGS.get(role, (role,)) for role in _NUMBERS)
 
     def read(self, given: Any, labels: Sequence[str], *numbers: str, **how: Any) -> Source | None:
         """The table that `given` names or is, with its values; see `take`."""
@@ -195,17 +205,17 @@ class Reader:
     def _values(self, source: Source, labels: Sequence[str], required: Collection[str]) -> Source:
         """The table with the values of its columns; numbers that are required must not be empty."""
         numbers = [role for role in source.columns if role not in labels]
-        styles = _styles_of(source, [source.columns[role] for role in numbers], self)
-        values: dict[str, Any] = {}
-        codes, texts, missing = {}, {}, {}
-        for role in labels:
-            codes[role], texts[role] = _read_labels(source, role, self)
-            values[role] = np.array(texts[role], dtype=object)[codes[role]]
+        coded = cache(partial(_coded, source.frame))
+        styles = _styles_of(source, [source.columns[role] for role in numbers], self, coded)
+        values: dict[str, Any] = {role: _read_labels(source, role, self, coded) for role in labels}
+        missing = {}
         for role in numbers:
-            values[role], missing[role] = _read_numbers(source, role, styles, self, required=role in required)
+            values[role], missing[role] = _read_numbers(
+                source, role, styles, self, coded, required=role in required
+            )
             if role == "count" and self.bounds == "censored":
-                values |= _censored(source, values[role])
-        return replace(source, values=values, empty=missing, codes=codes, texts=texts)
+                values |= _censored(source, values[role], coded)
+        return replace(source, values=values, empty=missing)
 
     def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
         """Further columns of a table of cells by name: numbers where all entries are, texts otherwise; None where one is wrong."""
@@ -386,28 +396,42 @@ def _list(names: Sequence[str]) -> str:
 # --- labels
 
 
-def _read_labels(source: Source, role: str, reader: Reader) -> tuple[Any, list[str]]:
-    """The column of a role as codes of distinct texts, stripped; whole floats and dates as people write them, times without trailing zeros.
+Coded = Callable[[str], tuple["Index", "pd.Series"]]
+"""The position of every row's entry among the distinct ones of a column (−1 where it is missing), and these."""
+
+
+def _coded(frame: pd.DataFrame, column: str) -> tuple[Index, pd.Series]:
+    import pandas as pd
+
+    codes, distinct = pd.factorize(frame[column])
+    if isinstance(distinct, pd.CategoricalIndex):
+        distinct = distinct.astype(distinct.categories.dtype)
+    return codes, pd.Series(distinct)
+
+
+def _read_labels(source: Source, role: str, reader: Reader, coded: Coded) -> Labels:
+    """The column of a role as labels, stripped; whole floats and dates as people write them, times without trailing zeros.
 
     Cells have their new names where the reader knows of any, which is noted.
     """
-    import pandas as pd
-
-    codes, distinct = pd.factorize(source.frame[source.columns[role]])
+    codes, distinct = coded(source.columns[role])
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
         texts = time_texts(texts, source, reader.dates)
     if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
         source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
         texts = [reader.alias.get(t, t) for t in texts]
-    one, known = pd.factorize(np.array([*texts, ""], dtype=object))
-    read = one[codes]  # a missing value has the code −1, the last one
-    source.refuse(read == one[-1], f"{role} is empty: name it, or take the row out")
-    return read, known.tolist()
+    whole = "" not in texts and (codes >= 0).all()
+    if whole and len({*texts}) == len(texts):
+        return Labels(codes, texts)
+    one = Labels.of([*texts, ""])
+    read = Labels(one.codes[codes], one.texts)  # a missing value has the code −1, the last one
+    source.refuse(read.codes == one.codes[-1], f"{role} is empty: name it, or take the row out")
+    return read
 
 
 DENSE_KEYS = 8
-"""Possible combinations of labels per row up to which rows are counted by combination: an array of so many numbers per row."""
+"""Possible combinations of labels per row up to which each is marked as taken: an array of so many bytes per row."""
 
 
 def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
@@ -416,9 +440,15 @@ def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
 
     key, size = np.zeros(len(source.rows), dtype=np.int64), 1
     for role in roles:
-        key, size = key * len(source.texts[role]) + source.codes[role], size * len(source.texts[role])
-    if size <= DENSE_KEYS * len(key) and np.bincount(key, minlength=1).max() <= 1:
-        return source
+        labels = source.values[role]
+        key *= len(labels.texts)
+        key += labels.codes
+        size *= len(labels.texts)
+    if size <= DENSE_KEYS * len(key):
+        taken = np.zeros(size, dtype=bool)
+        taken[key] = True
+        if np.count_nonzero(taken) == len(key):
+            return source
     frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
     again = frame.duplicated(keep=False).to_numpy()
     if not again.any():
@@ -485,10 +515,13 @@ Styles = Mapping[str, tuple[Style, Style | None]]
 """The style of every column of numbers, and a second one where both can be meant."""
 
 
-def _styles_of(source: Source, columns: Sequence[str], reader: Reader) -> Styles:
+def _styles_of(source: Source, columns: Sequence[str], reader: Reader, coded: Coded) -> Styles:
     """Decide how the numbers in these columns of a file are written, and note what was decided."""
     styles = reader.styles(source.name)
-    texts = {c: _number_texts(source.frame[c], reader.no_number | _MARKS) for c in columns}
+    texts = {
+        c: [] if _measures(source.frame[c]) else _number_texts(coded(c)[1], reader.no_number | _MARKS)
+        for c in columns
+    }
     together = list(dict.fromkeys(chain.from_iterable(texts.values())))
     if styles[0] == Style() and _all_plain(together):
         return dict.fromkeys(columns, (Style(), None))
@@ -508,11 +541,17 @@ def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Sty
     return chosen, next((s for s in fitting[1:] if any(s.value(t) != chosen.value(t) for t in texts)), None)
 
 
-def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
-    """The distinct texts of a column that look like numbers; none where the column already holds numbers."""
-    if series.dtype.kind in "iufb":
+def _measures(series: pd.Series) -> bool:
+    """Whether a column holds numbers already."""
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
+
+
+def _number_texts(distinct: pd.Series, missing: frozenset[str]) -> list[str]:
+    """Those of the distinct entries of a column that look like numbers."""
+    if distinct.dtype.kind in "iufb":
         return []
-    distinct = _texts_once(series)
     plain = _plain(distinct, missing)
     tidy = (
         _plain_number(_tidy(v).removesuffix("%").rstrip())
@@ -521,14 +560,6 @@ def _number_texts(series: pd.Series, missing: frozenset[str]) -> list[str]:
     )
     others = [t for t in tidy if t.casefold() not in missing and _NUMBER_LIKE.match(t)]
     return [*distinct[plain].tolist(), *others]
-
-
-def _texts_once(series: pd.Series) -> pd.Series:
-    """The distinct entries of a column, not as codes."""
-    import pandas as pd
-
-    distinct = series.drop_duplicates()
-    return distinct.astype(str) if isinstance(distinct.dtype, pd.CategoricalDtype) else distinct
 
 
 def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
@@ -581,25 +612,23 @@ def _note_styles(source: Source, columns: Mapping[str, tuple[Style, Sequence[str
 
 
 def _read_numbers(
-    source: Source, role: str, styles: Styles, reader: Reader, *, required: bool
+    source: Source, role: str, styles: Styles, reader: Reader, coded: Coded, *, required: bool
 ) -> tuple[Array, Any]:
     """The column of a role as floats, and where nothing is written (a problem where a number is required).
 
     What is no number, or not finite, is NaN and refused with its row.
     """
-    import pandas as pd
-
     column, no_number = source.columns[role], reader.no_number
     series = source.frame[column]
-    if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):
+    if _measures(series):
         values = series.to_numpy(dtype=float, na_value=np.nan)
         stand_ins = [s for s in map(Style().value, no_number) if s == s]
-        missing = np.isnan(values) | np.isin(values, stand_ins)
-        values = np.where(missing, np.nan, values)
+        if stand_ins:
+            values = np.where(np.isin(values, stand_ins), np.nan, values)
+        missing = np.isnan(values)
     else:
         style, rival = styles[column]
-        codes, found = pd.factorize(series)
-        distinct = _texts_once(pd.Series(found))
+        codes, distinct = coded(column)
         plain = _plain(distinct, no_number) if style == Style() else np.zeros(len(distinct), dtype=bool)
         # A missing value has the code −1: the last one.
         numbers = np.full(len(distinct) + 1, np.nan)
@@ -607,12 +636,13 @@ def _read_numbers(
         numbers[:-1][plain] = distinct[plain].to_numpy(dtype="U").astype(float)
         kinds[:-1][plain] = "number"
         for k in np.flatnonzero(~plain):
-            numbers[k], kinds[k] = _entry(found[k], style, no_number)
+            numbers[k], kinds[k] = _entry(distinct[k], style, no_number)
         values = numbers[codes]
 
         def kind(*names: str) -> Any:
             """Which rows hold an entry of one of these kinds."""
-            return np.isin(kinds, names)[codes]
+            found = np.isin(kinds, names)
+            return found[codes] if found.any() else np.zeros(len(codes), dtype=bool)
 
         missing = kind("missing", "marked")
         values, missing = _read_bounds(source, role, series, kind("bound"), values, missing, reader.bounds)
@@ -645,11 +675,9 @@ def _read_bounds(
     return values, missing
 
 
-def _censored(source: Source, numbers: Array) -> dict[str, Array]:
+def _censored(source: Source, numbers: Array, coded: Coded) -> dict[str, Array]:
     """Counts with the bounds among them as the first whole number that each leaves, and the role "bound"; nothing where none is a bound."""
-    import pandas as pd
-
-    codes, found = pd.factorize(source.frame[source.columns["count"]])
+    codes, found = coded(source.columns["count"])
     tidy = [_tidy(str(v)).casefold() for v in found.tolist()]
     low = [bool(_BOUND.search(t)) and not _UPPER.match(t) for t in tidy]
     side = np.array(

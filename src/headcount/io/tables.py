@@ -158,7 +158,7 @@ def _one_below_the_other(tables: Sequence[Source]) -> Source:
     frame = pd.concat([table.frame for table in tables], ignore_index=True)
     rows = np.concatenate([table.rows for table in tables])
     last = tables[-1]
-    whole = replace(last, frame=frame, rows=rows, values=values, empty=empty, codes={})
+    whole = replace(last, frame=frame, rows=rows, empty=empty).having(**values)
     kept = ~pd.DataFrame({role: values[role] for role in ("time", "cell")}).duplicated(keep="last").to_numpy()
     if not kept.all():
         last.note(
@@ -416,9 +416,8 @@ def _every_move(source: Source, cells: Sequence[str], values: Array, names: tupl
     if not names:
         start, end = np.nonzero(values[0])
     labels = np.array(cells, dtype=object)
-    ends = {"from": labels[start], "to": labels[end]}
-    rows = replace(source, rows=np.arange(1, len(start) + 1), values=ends, empty={}, codes={})
-    return Moves(rows, values[:, start, end].T, names)
+    rows = replace(source, rows=np.arange(1, len(start) + 1), values={}, empty={})
+    return Moves(rows.having(**{"from": labels[start], "to": labels[end]}), values[:, start, end].T, names)
 
 
 ZEROS = ("small", "impossible")
