@@ -148,5 +148,22 @@ def test_everything_wrong_is_said_at_once():
         nmixture([[1.5, 2], [3, 4]], abundance={"a": [1.0]}, detection={"b": "x"}, mixture="zip")
     for word in ("whole numbers", "abundance['a']", "detection['b']", "mixture is 'zip'"):
         assert word in str(raised.value)
+    with pytest.raises(ModelError, match="whole numbers"):
+        nmixture([[np.inf, 2], [3, 4]])
+    with pytest.raises(ModelError, match="abundance is a list: give a mapping"):
+        nmixture([[1, 2], [3, 4]], abundance=[1, 2])
     with pytest.raises(ModelError, match="leave one out"):
         nmixture([[1, 2], [3, 4]], abundance={"a": [1.0, 1.0]})
+
+
+def test_visits_that_all_agree_tell_the_numbers():
+    """p runs to 1: its interval is open, and the numbers are those that were seen."""
+    number = np.random.default_rng(9).poisson(4.0, size=30)
+    found = nmixture(np.repeat(number[:, None], 3, axis=1))
+    assert found.identified
+    assert np.isinf(found.coefficients["sd"]["detection (intercept)"])
+    assert "detection (intercept): at an edge" in found.note
+    assert found.total[0] == pytest.approx(number.sum(), abs=0.01)
+    assert found.total[1] < 0.1
+    assert found.coefficients["sd"]["abundance (intercept)"] == pytest.approx(number.sum() ** -0.5, rel=0.02)
+    assert "at 30 sites" in repr(found)

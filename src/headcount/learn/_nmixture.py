@@ -41,6 +41,8 @@ STEP = 1e-4
 """Of the central differences of the gradient, in parameters of standardised covariates."""
 FAR = 1e-4
 """Twice the nats below the maximum, by the curvature, at which a search has not ended: a hundredth of a standard error."""
+LARGEST_SD = 10.0
+"""Standard error of a parameter of standardised covariates beyond which it is at an edge: p or λ is 0 or 1 to all digits within it."""
 DRAWS, SEED = 200, 0
 """Draws of the parameters over which the laws of N are averaged: their Monte-Carlo error is 7 % of a parameter's share in an sd."""
 
@@ -170,6 +172,10 @@ class NMixture:
     note: str
     level: float
 
+    def __repr__(self) -> str:
+        known = f"{self.total[0]:.4g} ± {self.total[1]:.2g} individuals at {len(self.sites)} sites"
+        return f"NMixture({known}, log-likelihood {self.log_likelihood:.6g}{self.note and f'; {self.note}'})\n{self.coefficients}"
+
     @property
     def aic(self) -> float:
         """2 (parameters − log-likelihood)."""
@@ -209,34 +215,55 @@ def nmixture(
     ModelError
         With everything that is wrong with the arguments.
     """
-    abundance, detection = dict(abundance or {}), dict(detection or {})
     level = finite_number(level, "level", least=1e-6, most=1 - 1e-6, expected="a number between 0 and 1")
+    abundance, detection = {} if abundance is None else abundance, {} if detection is None else detection
     sites, y, *designs = _checked(counts, abundance, detection, mixture)
     (first, turn), (second, other_turn) = map(_standardised, designs)
     likelihood = Likelihood(y, first, second, mixture == "negative binomial")
     x, log_likelihood, gain = _search(likelihood)
-    covariance, notes = _covariance(likelihood, x)
-    identified = gain >= UNBOUNDED_GAIN and likelihood.laws(x)[2] and bool(np.isfinite(covariance).all())
-    if not identified:
+    covariance, flat = _covariance(likelihood, x)
+    ended = likelihood.laws(x)[2] and bool(np.isfinite(covariance).all())
+    names = [f"abundance {name}" for name in ("(intercept)", *abundance)]
+    names += [f"detection {name}" for name in ("(intercept)", *detection)]
+    names += ["log size"] * likelihood.negative_binomial
+    back = block_diag(turn, other_turn, *[np.eye(1)] * likelihood.negative_binomial)
+    table = _table(names, back @ x, _errors(covariance, flat, back), level)
+    identified = gain >= UNBOUNDED_GAIN and ended
+    numbers_at, total = _numbers(likelihood, x, covariance if identified else None, level, sites)
+    return NMixture(
+        coefficients=table,
+        log_likelihood=log_likelihood,
+        sites=numbers_at,
+        total=total,
+        identified=identified,
+        note="; ".join(_notes(table, gain, ended)),
+        level=level,
+    )
+
+
+def _notes(table: pd.DataFrame, gain: float, ended: bool) -> list[str]:
+    """What is to be said of a fit."""
+    notes = []
+    edge = [name for name in table.index if np.isinf(table["sd"][name])]
+    if "log size" in edge and table["estimate"]["log size"] > 0:
+        notes.append(
+            "numbers scatter no more than a Poisson's: mixture='poisson' says the same with one parameter less"
+        )
+    if gain < UNBOUNDED_GAIN:
         notes.append(
             "the counts do not bound abundance: infinitely many individuals that are almost never seen explain them nearly as well "
             f"({max(gain, 0.0):.2g} nats less; {UNBOUNDED_GAIN} are needed). More visits, marked individuals or a known detection would "
             "tell; sites and total are those of the estimates alone"
         )
-    names = [f"abundance {name}" for name in ("(intercept)", *abundance)]
-    names += [f"detection {name}" for name in ("(intercept)", *detection)]
-    names += ["log size"] * likelihood.negative_binomial
-    back = block_diag(turn, other_turn, *[np.eye(1)] * likelihood.negative_binomial)
-    table, total = _numbers(likelihood, x, covariance if identified else None, level, sites)
-    return NMixture(
-        coefficients=_table(names, back @ x, _turned(covariance, back), level),
-        log_likelihood=log_likelihood,
-        sites=table,
-        total=total,
-        identified=identified,
-        note="; ".join(notes),
-        level=level,
-    )
+    elif not ended:
+        notes.append(
+            f"no maximum was reached with up to {MOST_INDIVIDUALS} individuals at a site: sites and total are those of the estimates alone"
+        )
+    elif others := [name for name in edge if name != "log size"]:
+        notes.append(
+            f"{', '.join(others)}: at an edge, where the likelihood is flat: any larger value does as well"
+        )
+    return notes
 
 
 def _search(likelihood: Likelihood) -> tuple[Array, float, float]:
@@ -256,22 +283,23 @@ def _search(likelihood: Likelihood) -> tuple[Array, float, float]:
     return np.asarray(best.x), -float(best.fun), float(limit.fun - best.fun)
 
 
-def _turned(covariance: Array, back: Array) -> Array:
-    """That of the covariates as given; infinite where it was."""
-    return back @ covariance @ back.T if np.isfinite(covariance).all() else covariance
-
-
 def _checked(
     counts: Any, abundance: Mapping[str, Any], detection: Mapping[str, Any], mixture: str
 ) -> tuple[Any, Array, Array, Array]:
     """Labels of the sites, counts, and both designs with their intercepts; everything wrong is said at once."""
-    wrong: list[str] = []
+    wrong = [
+        f"{what} is a {type(given).__name__}: give a mapping from names to numbers"
+        for what, given in (("abundance", abundance), ("detection", detection))
+        if not isinstance(given, Mapping)
+    ]
+    if wrong:
+        raise ModelError(wrong)
     y = attempt(wrong, numbers, counts, "counts")
     if mixture not in ("poisson", "negative binomial"):
         wrong.append(f'mixture is {mixture!r}: give "poisson" or "negative binomial"')
     if y is None or y.ndim != 2 or not np.isfinite(y).any():
         raise ModelError([*wrong, "counts must be a table of (sites, visits) with at least one count"])
-    seen = y[np.isfinite(y)]
+    seen = y[~np.isnan(y)]
     if not ((seen >= 0) & (seen == np.rint(seen)) & (seen <= MOST_INDIVIDUALS / 4)).all():
         wrong.append(
             f"counts must be whole numbers from 0 to {MOST_INDIVIDUALS // 4}, NaN where nobody looked: larger ones are for hc.fit"
@@ -324,30 +352,34 @@ def _standardised(design: Array) -> tuple[Array, Array]:
     return design @ turn, turn
 
 
-def _covariance(likelihood: Likelihood, x: Array) -> tuple[Array, list[str]]:
-    """Inverse information, infinite where there is none, and what is to be said of it."""
-    free = np.ones(len(x), dtype=bool)
-    notes = []
-    if likelihood.negative_binomial and x[-1] >= LOG_SIZES[1] - 1.0:
-        free[-1] = False  # the likelihood is flat in log r
-        notes.append(
-            "numbers scatter no more than a Poisson's: mixture='poisson' says the same with one parameter less"
-        )
-    covariance = np.full((len(x), len(x)), np.inf)
-    information, slope = likelihood.information(x)[np.ix_(free, free)], likelihood.loss(x)[1][free]
-    values = np.linalg.eigvalsh(information)
-    if values[0] > 1e-9 * values[-1] and slope @ np.linalg.solve(information, slope) < FAR:
-        covariance = np.zeros_like(covariance)
-        covariance[np.ix_(free, free)] = np.linalg.inv(information)
-    return covariance, notes
+def _covariance(likelihood: Likelihood, x: Array) -> tuple[Array, Array]:
+    """Inverse information without the directions in which the likelihood is flat, and these, (K, F); infinite where x is no maximum.
+
+    A likelihood that is flat towards an edge (p = 1 where all visits agree, r = ∞) tells nothing of the parameter, and the parameter
+    nothing of the numbers.
+    """
+    slope = likelihood.loss(x)[1]
+    values, vectors = np.linalg.eigh(likelihood.information(x))
+    told = values > LARGEST_SD**-2
+    root = vectors[:, told] / np.sqrt(values[told])
+    covariance = root @ root.T
+    if np.sum((slope @ root) ** 2) > FAR or values[0] < -(LARGEST_SD**-2):
+        covariance = np.full(covariance.shape, np.inf)
+    return covariance, vectors[:, ~told]
 
 
-def _table(names: list[str], estimate: Array, covariance: Array, level: float) -> pd.DataFrame:
+def _errors(covariance: Array, flat: Array, back: Array) -> Array:
+    """Standard errors of the covariates' coefficients as given; infinite along flat directions, and where there is no maximum."""
+    if not np.isfinite(covariance).all():
+        return np.full(len(back), np.inf)
+    variance = np.einsum("ij,jk,ik->i", back, covariance, back)
+    open_ended = LARGEST_SD**2 * np.sum((back @ flat) ** 2, axis=1) > variance
+    return np.where(open_ended, np.inf, np.sqrt(variance))
+
+
+def _table(names: list[str], estimate: Array, sd: Array, level: float) -> pd.DataFrame:
     import pandas as pd
 
-    with np.errstate(invalid="ignore"):
-        sd = np.sqrt(np.diagonal(covariance))
-    sd = np.where(np.isfinite(sd), sd, np.inf)
     wide = float(ndtri(0.5 + level / 2)) * sd
     return pd.DataFrame(
         {"estimate": estimate, "sd": sd, "lower": estimate - wide, "upper": estimate + wide},
