@@ -8,6 +8,7 @@ from headcount.learn._going import Going
 from headcount.learn._infer import infer
 from headcount.learn._initial import infer_initial
 from headcount.learn._log_linear import LogLinear
+from headcount.learn._nmixture import NMixture, nmixture
 from headcount.learn._populations import (
     ByGroup,
     Known,
@@ -45,6 +46,7 @@ __all__ = [
     "LearnSurvival",
     "LogLinear",
     "LogisticChain",
+    "NMixture",
     "Natural",
     "Parametrisation",
     "Periodic",
@@ -57,5 +59,6 @@ __all__ = [
     "forecast",
     "infer",
     "infer_initial",
+    "nmixture",
     "update",
 ]

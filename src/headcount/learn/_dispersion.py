@@ -415,17 +415,18 @@ def from_flows(
     common = _rho_of(n, p)
     if common is None:
         raise ProblemError("the dispersion cannot be estimated: no two individuals were ever in one cell")
-    if asked.by is None:
-        return common
-    labels, steps = _class_labels(asked.by, models)
-    own = np.array(
-        [
-            k if asked.by == BY_ROW else labels.index(steps[time])
-            for m in models
-            for before, time in itertools.pairwise(m.times)
-            for k in range(len(m.states[before]))
-        ]
-    )
+    return common if asked.by is None else _rho_by_class(common, asked.by, models, n, p)
+
+
+def _rho_by_class(
+    common: DispersionEstimate, by: Any, models: Sequence[MarkovChain], n: Array, p: Array
+) -> DispersionEstimate:
+    """One rho per class of steps (or row) of observed flows."""
+    labels, steps = _class_labels(by, models)
+    rows = [
+        (time, k) for m in models for u, time in itertools.pairwise(m.times) for k in range(len(m.states[u]))
+    ]
+    own = np.array([k if by == BY_ROW else labels.index(steps[time]) for time, k in rows])
     found = [_rho_of(n[own == k], p[own == k]) or replace(common, gain=0.0) for k in range(len(labels))]
     classes = tuple(replace(one, label=label, tried={}) for one, label in zip(found, labels, strict=True))
     gain = sum(one.gain for one in classes)
@@ -478,18 +479,20 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
             "the dispersion cannot be estimated: nothing was observed; give one, or leave it out"
         )
     ranges = _ranges(problems)
-    if form is None and "phi" in ranges:
-        # Less scatter than that of independent individuals mostly means that the noise is wrong: it is found only where it is asked for.
-        ranges["phi"] = (0.0, *ranges["phi"][1:])
-    if form is not None and form not in ranges:
+    if form is None:
+        if "phi" in ranges:
+            # Less scatter than that of independent individuals mostly means that the noise is wrong: it is found only where it is
+            # asked for.
+            ranges["phi"] = (0.0, *ranges["phi"][1:])
+        if not flocks:
+            del ranges["flocks"]
+    elif form in ranges:
+        ranges = {form: ranges[form]}
+    else:
         raise ProblemError(
             f"the dispersion cannot be estimated: {form} is a property of steps, which the model does not have; give one, or leave it out"
         )
-    if form is None and not flocks:
-        del ranges["flocks"]
-    return [
-        DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items() if form in (None, name)
-    ]
+    return [DispersionEstimate(name, 0.0, np.nan, *ends) for name, ends in ranges.items()]
 
 
 def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]]:

@@ -28,7 +28,7 @@ from their posterior, because a strength that was learned tells no row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -205,19 +205,23 @@ def _of_matrices(rows: Matrices, problems: Sequence[Problem]) -> Neutral | None:
     given = np.any(np.asarray(rows.pseudo)) or rows.pooling is not None or rows.going is not None
     if given or rows.fixed.any():
         return None
-    stays = rows.own is not None and all(
-        len({p.model.states[v] for v in p.model.variables}) == 1 for p in problems
-    )
-    parts = [_in_churn(rows)] if stays and bool((rows.reference == rows.own).all()) else []
+    same_cells = all(len({p.model.states[v] for v in p.model.variables}) == 1 for p in problems)
+    stays = same_cells and rows.own is not None and bool((rows.reference == rows.own).all())
+    parts = [_in_churn(rows)] if stays else []
     if len(rows.times) == 2 and rows.free.all():
-        width = rows.free.shape[1]
-        parts.append(_in_strength(rows, np.full(width, 1.0 / width), "flat"))
-        total = np.zeros(width)
-        for margins in filter(None, map(known_margins, problems)):
-            total += margins.counts[1]
-        if (total > 0).all():
-            parts.append(_in_strength(rows, total / total.sum(), "the columns' shares"))
+        parts += _in_strengths(rows, problems)
     return Neutral(tuple(parts)) if parts else None
+
+
+def _in_strengths(rows: Matrices, problems: Sequence[Problem]) -> list[Part]:
+    """Dirichlet priors of a table's rows: around equal shares, and around the columns' shares where all of these were counted."""
+    width = rows.free.shape[1]
+    known = filter(None, map(known_margins, problems))
+    total = np.sum([np.zeros(width), *(margins.counts[1] for margins in known)], axis=0)
+    parts = [_in_strength(rows, np.full(width, 1.0 / width), "flat")]
+    if (total > 0).all():
+        parts.append(_in_strength(rows, total / total.sum(), "the columns' shares"))
+    return parts
 
 
 def _shares(rows: Matrices, x: Array) -> Array:
@@ -398,30 +402,34 @@ class Target:
         """Shape (D,); −∞ where it cannot be computed. The first counts, which moves say nothing about, are left out."""
         own = {step.family for group in self._groups for step in group}
         logs = [{k: _log_moves(self._moves[k].matrices(point)) for k in own} for point in x]
-        share = np.zeros(len(x))
-        if psi is not None and self.estimate is not None:
-            values = [self.estimate.value_at(v) for v in (0.0, self.estimate.high)]
-            share = (np.array([self.estimate.value_at(float(v)) for v in psi]) - values[0]) / (
-                values[1] - values[0]
-            )
-        total = np.zeros(len(x))
-        for group in self._groups:
-            log_p = np.array([[_of_step(law[s.family], s.step) for s in group] for law in logs])
-            rows, columns = (
-                np.tile([getattr(s, name) for s in group], (len(x), 1)) for name in ("rows", "columns")
-            )
-            low, more = (np.array([getattr(s, name) for s in group]) for name in ("phi", "more"))
-            phi = (low + share[:, None, None] * more).reshape(rows.shape)
-            try:
-                found = solve(Tables(rows, columns, log_p.reshape(-1, *log_p.shape[2:]), phi))
-            except np.linalg.LinAlgError:  # one of them breaks the batch
-                if len(x) == 1:
-                    return np.full(1, -np.inf)
-                ends = np.array_split(np.arange(len(x)), 2)
-                return np.concatenate([self(x[part], None if psi is None else psi[part]) for part in ends])
-            met = (found.missed <= TOLERANCE) & np.isfinite(found.evidence)
-            total += np.where(met, found.evidence, -np.inf).reshape(len(x), len(group)).sum(axis=1)
-        return total
+        share = self._of_largest(psi, len(x))
+        try:
+            return np.sum([self._of_group(group, logs, share) for group in self._groups], axis=0)
+        except np.linalg.LinAlgError:  # one of them breaks the batch
+            if len(x) == 1:
+                return np.full(1, -np.inf)
+            ends = np.array_split(np.arange(len(x)), 2)
+            return np.concatenate([self(x[part], None if psi is None else psi[part]) for part in ends])
+
+    def _of_largest(self, psi: Array | None, count: int) -> Array:
+        """Dispersions as shares of the largest, (D,); zero without one."""
+        if psi is None or self.estimate is None:
+            return np.zeros(count)
+        low, high = (self.estimate.value_at(v) for v in (0.0, self.estimate.high))
+        return (np.array([self.estimate.value_at(float(v)) for v in psi]) - low) / (high - low)
+
+    def _of_group(self, group: Sequence[_Step], logs: Sequence[Mapping[int, Any]], share: Array) -> Array:
+        """The evidence of steps of one shape together, (D,)."""
+        count = len(logs)
+        log_p = np.array([[_of_step(law[s.family], s.step) for s in group] for law in logs])
+        rows, columns = (
+            np.tile([getattr(s, name) for s in group], (count, 1)) for name in ("rows", "columns")
+        )
+        low, more = (np.array([getattr(s, name) for s in group]) for name in ("phi", "more"))
+        phi = (low + share[:, None, None] * more).reshape(rows.shape)
+        found = solve(Tables(rows, columns, log_p.reshape(-1, *log_p.shape[2:]), phi))
+        met = (found.missed <= TOLERANCE) & np.isfinite(found.evidence)
+        return np.where(met, found.evidence, -np.inf).reshape(count, len(group)).sum(axis=1)
 
     def churn(self, x: Array) -> Array:
         """The share that moves in a step for many parameters, (D,), at the counts seen; empty where cells change."""
@@ -646,6 +654,13 @@ def integrable(expect: Expectation, estimate: DispersionEstimate | None) -> tupl
     return None if target is None else (target, prior)
 
 
+def _churn_error(target: Target, found: Sequence[Replicate], weights: Array) -> float:
+    """Monte-Carlo standard error of the mean churn."""
+    width = len(target._moves[0].names)
+    means = np.array([target.churn(one.x[:, :width]).mean() for one in found])
+    return float(np.sqrt(monte_carlo_variance(means, weights)))
+
+
 def integral_of(target: Target, prior: Neutral) -> Integral:
     """Draw the parameters of the moves, and log phi where a dispersion was learned, from evidence × prior."""
     estimate = target.estimate
@@ -658,22 +673,17 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
     x, psi = (pooled.x, None) if ends is None else (pooled.x[:, :-1], pooled.x[:, -1])
     before = prior.draw_beside(rng, x[rng.integers(len(x), size=PRIOR_DRAWS)])
     churn = target.churn(x)
-    means = (
-        np.array([target.churn(one.x[:, : x.shape[1]]).mean() for one in found])
-        if len(churn)
-        else np.zeros(0)
-    )
     return Integral(
         prior=prior.words(x),
         parameters=x,
         psi=psi,
         effective_size=pooled.effective_size,
         accepted=float(np.mean([one.accepted for one in found])),
-        failed=sum(one.failed for one in samplers) / max(sum(one.evaluated for one in samplers), 1),
+        failed=float(np.sum([one.failed for one in samplers]) / np.sum([one.evaluated for one in samplers])),
         log_evidence=pooled.log_evidence,
         log_evidence_error=pooled.log_evidence_error,
         churn=churn,
-        churn_error=float(np.sqrt(monte_carlo_variance(means, pooled.weights))) if len(means) else np.nan,
+        churn_error=_churn_error(target, found, pooled.weights) if len(churn) else np.nan,
         contraction=_contraction(target, before, x, churn),
     )
 
