@@ -344,6 +344,7 @@ def test_windows_go_on_after_an_interruption(tables: Path, monkeypatch: pytest.M
     code, text = windows(tables, "long")
     assert code == 130
     assert "2 of 3 windows are written; run the same command again to go on" in " ".join(text.split())
+    assert "nothing was written" not in " ".join(text.split())
     assert not (tables / "long" / "summary.json").exists()
     assert windows(tables, "long")[0] == 0
     assert calls == [f"part-{k:06d}.nc" for k in (0, 1, 2, 2)]

@@ -137,8 +137,6 @@ def _infer_windows(
     size = WINDOW if window is None else window
     made = plan_long(case.problem, named_engine(options), window=size)
     refuse_too_large(made)
-    if windows_in(output.out):
-        wrote(output.out)  # by an earlier run, which this one goes on from
     try:
         infer_long(
             case.problem,
@@ -155,6 +153,9 @@ def _infer_windows(
         of = max(1, -(-(len(case.problem.model.variables) - 1) // size))
         text = f"{done} of {of} windows are written; run the same command again to go on"
         raise KeyboardInterrupt(text) from None
+    finally:  # also where a window failed or the command was told to stop: windows before it are there
+        if windows_in(output.out):
+            wrote(output.out)
     phase("writing")
     notes = [*case.notes, *([] if window is not None else [_ABOUT_WINDOWS])]
     if output.min_flow:
