@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 
 import headcount as hc
 from benchmarks._report import Check, Report, Table
-from headcount.posterior._fit_check import FitCheck, fit_check
+from headcount.posterior.fit_check import FitCheck, fit_check
 
 POPULATION, STEPS = 480, 20
 ALONE, PAIRS = 4000, 1000

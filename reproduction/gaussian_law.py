@@ -48,8 +48,8 @@ from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
 from headcount.population import CGM, CountTables, EdgeConditional, LaplacianFactor, laplacian, star_weights
 from headcount.population._cgm import descend, on_support
-from headcount.population._laplacian import inverse_or_zero, matrix_of
 from headcount.population._tables import entry_name
+from headcount.population.laplacian import inverse_or_zero, matrix_of
 from headcount.tables import Domain, Scope, dense
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]

@@ -13,8 +13,8 @@ from headcount._types import Index
 from headcount.checks import generator
 from headcount.individual import Model, ModelError, RootedTree
 from headcount.individual._discrete import _FactorModel
-from headcount.individual._junction_tree import NO_LAW
 from headcount.individual._model import Array, Scope, Variable, checked_potentials, draw, sample_size
+from headcount.individual.junction_tree import NO_LAW
 
 
 class Enumeration(_FactorModel):

@@ -27,7 +27,7 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     import numpy as np
     from headcount import _compile
-    from headcount.individual._rooted_tree import tilted_compiled
+    from headcount.individual.rooted_tree import tilted_compiled
     made, ones = np.zeros((2, 1, 1)), np.ones((2, 1))
     tilted_compiled(np.full((1, 1, 1), 6.0), np.zeros(2, int), ones, 2.0 * ones, made)
     assert made.ravel().tolist() == [0.0, 3.0]

@@ -12,7 +12,7 @@ from scipy import sparse
 import headcount as hc
 from headcount._disk import FORMAT, FORMAT_VERSION
 from headcount.io import TableError, load_result
-from headcount.observe._cloud import _block_diagonal
+from headcount.observe.cloud import _block_diagonal
 from tools import public_api
 
 HERE = Path(__file__).parent

@@ -52,7 +52,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "Beta quantiles become clipped Gaussian ones",
-        "src/headcount/posterior/_interval.py",
+        "src/headcount/posterior/interval.py",
         "out[near] = population * betaincinv(a[near], b[near], level)",
         "out[near] = np.clip(gaussian, 0.0, population)[near]",
         ("tests/posterior/test_interval.py",),
@@ -80,14 +80,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "probabilities that miss 1 by a hundredth are read as rounded",
-        "src/headcount/io/_tables.py",
+        "src/headcount/io/tables.py",
         "ROUNDING = 1e-4",
         "ROUNDING = 1e-2",
         ("tests/io/test_read_problem.py",),
     ),
     Mutation(
         "means of flows are written without decimals",
-        "src/headcount/io/_write.py",
+        "src/headcount/io/write.py",
         "None if v != v else round(v, 6)",
         "None if v != v else round(v, 0)",
         ("tests/io/test_results.py",),
@@ -136,7 +136,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages are not divided out on the way back",
-        "src/headcount/individual/_junction_tree.py",
+        "src/headcount/individual/junction_tree.py",
         "law /= np.where(total > 0, total, 1.0)",
         "law /= np.where(total > 0, 1.0, 1.0)",
         ("tests/individual/test_marginals.py",),
@@ -185,7 +185,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the tolerance is not applied",
-        "src/headcount/engines/_engine.py",
+        "src/headcount/engines/engine.py",
         "return self.residual(state) <= self.target(state)",
         "return self.residual(state) <= 0.1",
         ("tests/engines/test_engine.py",),
@@ -234,7 +234,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "half of the third cumulant of a quadratic form",
-        "src/headcount/posterior/_fit_check.py",
+        "src/headcount/posterior/fit_check.py",
         "_skewness(8.0 * float(",
         "_skewness(4.0 * float(",
         (
@@ -250,14 +250,14 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "individuals behind counts include the background",
-        "src/headcount/io/_tables.py",
+        "src/headcount/io/tables.py",
         'return (counts - np.asarray(parameters.get("background", 0.0))) / rate',
         "return counts / rate",
         ("tests/io/test_read_problem.py::test_individuals_behind_counts_are_without_the_background",),
     ),
     Mutation(
         "one of several tags has the spread of all",
-        "src/headcount/posterior/_derived.py",
+        "src/headcount/posterior/derived.py",
         "return mean * (1.0 - mean) if self.has_spread else None",
         "return 0.5 * mean * (1.0 - mean) if self.has_spread else None",
         ("tests/observe/test_tracks.py::test_one_of_several_tags_is_one_individual",),
@@ -313,35 +313,35 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "whole quantiles are rounded up instead of to the nearest",
-        "src/headcount/posterior/_interval.py",
+        "src/headcount/posterior/interval.py",
         "np.ceil(quantile - 0.5) + 0.0",
         "np.ceil(quantile) + 0.0",
         ("tests/posterior/test_interval.py",),
     ),
     Mutation(
         "the weight of a Beta law is too large by two",
-        "src/headcount/posterior/_interval.py",
+        "src/headcount/posterior/interval.py",
         "weight = p * (1 - p) * population**2 / variance - 1.0",
         "weight = p * (1 - p) * population**2 / variance + 1.0",
         ("tests/posterior/test_interval.py",),
     ),
     Mutation(
         "an interval leaves its whole error on either side",
-        "src/headcount/posterior/_interval.py",
+        "src/headcount/posterior/interval.py",
         "return (1 - share) / 2, (1 + share) / 2",
         "return 1 - share, share",
         ("tests/posterior/test_interval.py",),
     ),
     Mutation(
         "candidates are weighed with their own law once more",
-        "src/headcount/observe/_cloud.py",
+        "src/headcount/observe/cloud.py",
         "law.log_pmf(n) - binomial",
         "law.log_pmf(n) + binomial",
         ("tests/engines/test_sizes.py::test_candidates_that_may_be_absent_have_the_exact_posterior",),
     ),
     Mutation(
         "the chance of the groups' sizes is not taken out",
-        "src/headcount/observe/_cloud.py",
+        "src/headcount/observe/cloud.py",
         "+ xlogy(sizes, sizes / n).sum())",
         "- xlogy(sizes, sizes / n).sum())",
         ("tests/engines/test_exact_evidence.py::test_the_size_of_one_group_that_totals_tell_is_known",),
@@ -446,7 +446,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a table that Excel would run is written as it is",
-        "src/headcount/io/_write.py",
+        "src/headcount/io/write.py",
         '_FORMULA = ("=", "+", "-", "@", "\\t", "\\r")',
         '_FORMULA = ("=", "+", "-")',
         ("tests/faults/test_terminal.py::test_formulas_are_shielded_on_request",),
@@ -481,7 +481,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "the sum over N of one cell has no weight of its counts",
-        "src/headcount/posterior/_one_cell.py",
+        "src/headcount/posterior/one_cell.py",
         "return n, weight / total, shift + np.log(total)",
         "return n, weight / total, shift",
         ("tests/learn/test_one_cell.py::test_one_site_is_the_sum_over_n",),
@@ -511,7 +511,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "a Gamma law has twice its skewness",
-        "src/headcount/posterior/_fit_check.py",
+        "src/headcount/posterior/fit_check.py",
         "return 4.0 / skewness**2, max(",
         "return 2.0 / skewness**2, max(",
         ("tests/posterior/test_fit_check.py",),

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tutorial import DOCS, IMAGES, draw_moves, names_of
 
-from headcount.plot._picture import BLUE, GREY, VERMILION, look
+from headcount.plot.picture import BLUE, GREY, VERMILION, look
 
 MORNING = pd.date_range("2014-09-15 07:00", periods=3, freq="h")
 """The hours of a Monday in which commuters come out of the stations of the railways."""

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from tutorial import IMAGES, draw_moves, names_of
 
 import headcount as hc
-from headcount.plot._picture import BLUE, GREY, VERMILION, look
+from headcount.plot.picture import BLUE, GREY, VERMILION, look
 
 NIGHT = 2
 

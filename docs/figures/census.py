@@ -6,7 +6,7 @@ from scipy.special import ndtri
 from tutorial import IMAGES, names_of
 
 import headcount as hc
-from headcount.plot._picture import BLUE, GREY, ORANGE, look
+from headcount.plot.picture import BLUE, GREY, ORANGE, look
 
 
 def main() -> None:

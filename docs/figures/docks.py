@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from tutorial import IMAGES, names_of
 
-from headcount.plot._picture import BLUE, GREY, VERMILION, look
+from headcount.plot.picture import BLUE, GREY, VERMILION, look
 
 SHOWN = {"70": "the railway station", "60": "Embarcadero", "64": "2nd at South Park"}
 

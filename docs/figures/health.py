@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tutorial import DOCS, IMAGES, names_of
 
-from headcount.plot._picture import BLUE, GREY, ORANGE, look
+from headcount.plot.picture import BLUE, GREY, ORANGE, look
 
 
 def main() -> None:

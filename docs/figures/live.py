@@ -15,7 +15,7 @@ import xarray as xr
 import headcount as hc
 from headcount._disk import write_tree
 from headcount.io import Result
-from headcount.posterior._dataset import tree_of
+from headcount.posterior.dataset import tree_of
 
 BIKES = Path(__file__).parents[2] / "examples" / "bikes"
 STORED = Path(__file__).parents[1] / "live" / "bikes.nc"

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from tutorial import IMAGES
 
-from headcount.plot._picture import BLUE, GREY, ORANGE, look
+from headcount.plot.picture import BLUE, GREY, ORANGE, look
 
 # (name, what it holds, left, bottom, width): data flow from left to right in the middle row, on the packages below.
 BOXES = (

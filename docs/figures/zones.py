@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tutorial import IMAGES, names_of
 
-from headcount.plot._picture import BLUE, GREY, VERMILION, look
+from headcount.plot.picture import BLUE, GREY, VERMILION, look
 
 
 def main() -> None:

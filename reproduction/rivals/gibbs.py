@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount._compile import bare, kernel
-from headcount.engines._engine import Rule, whole
+from headcount.engines.engine import Rule, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums
 from headcount.engines.sampling._primitives import below, ratio, uniform
 from headcount.engines.sampling._sampler import (

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._edge_ep import rough_noises
-from headcount.engines._engine import IterativeEngine, flag, number, whole
 from headcount.engines._tilting import Tilts
+from headcount.engines.engine import IterativeEngine, flag, number, whole
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
 
 if TYPE_CHECKING:

@@ -28,14 +28,13 @@ from headcount.checks import generator, instance, whole_number
 from headcount.dates import readable
 from headcount.engines import Engine, NotConvergedError, Posterior
 from headcount.individual import MarkovChain
-from headcount.learn import Parametrisation, fit, infer
-from headcount.learn._result import FitNotConvergedError
+from headcount.learn import FitNotConvergedError, Parametrisation, fit, infer
 from headcount.observe import Problem, ProblemError
-from headcount.posterior._dataset import replicates
 from headcount.posterior._draws import DrawError, drawn_entries
-from headcount.posterior._fit_check import Test as GammaTest
-from headcount.posterior._fit_check import count_cdf, count_labels, counts_of
 from headcount.posterior._posterior import RELIABLE_VARIANCE
+from headcount.posterior.dataset import replicates
+from headcount.posterior.fit_check import Test as GammaTest
+from headcount.posterior.fit_check import count_cdf, count_labels, counts_of
 from headcount.simulate import population as simulated_population
 from headcount.tables import Scope, dense
 

@@ -10,7 +10,7 @@ import pytest
 import headcount as hc
 from headcount.engines import Enumerate, TiltedEP
 from headcount.population import CGM
-from headcount.posterior._program import TableProgram
+from headcount.posterior.program import TableProgram
 
 
 def sparse_chain(rng, cells, times):

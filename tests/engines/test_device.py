@@ -131,7 +131,7 @@ def test_matrices_are_refused_where_more_than_cells_is_seen(device):
 
 def test_nearly_unconnected_cells_are_factored_here(device):
     """The noise of a step whose cells hardly exchange anyone: Cholesky's pivots are rounding, and the factor is made on the CPU."""
-    from headcount.population._laplacian import LaplacianFactor
+    from headcount.population.laplacian import LaplacianFactor
 
     weights = np.ones((6, 6))
     weights[:3, 3:] = weights[3:, :3] = 1e-12
@@ -180,7 +180,7 @@ def test_what_is_asked_afterwards(device):
 
 def test_potentials_that_underflow_are_passed_in_logs(device):
     """Tilts of a thousand nats, which belief propagation takes in log space, on the CPU: the same law comes back to the device."""
-    from headcount.individual._rooted_tree import node_beliefs, tilted
+    from headcount.individual.rooted_tree import node_beliefs, tilted
 
     tree = problem("dense").model.rooted()
     g = np.zeros((4, 6))

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from headcount.engines._engine import PROGRESS, Iteration, Progress, iterate
+from headcount.engines.engine import PROGRESS, Iteration, Progress, iterate
 from headcount.posterior import Status
 
 

@@ -11,7 +11,7 @@ from tests.engines.oracle import brute
 import headcount as hc
 from headcount.engines import ClosedForm, Laplace, TiltedEP
 from headcount.engines.tilted import _gaussian
-from headcount.posterior import _program
+from headcount.posterior import program as program_module
 
 KINDS = ("cells", "flows", "sums", "sums of flows", "all")
 
@@ -132,6 +132,6 @@ def test_too_many_counts(monkeypatch):
     cells, flows = random_problem("cells", 3), random_problem("flows", 3)
     truth = brute(cells).log_evidence
     monkeypatch.setattr(_gaussian, "MOST_ROWS", 0)
-    monkeypatch.setattr(_program, "MOST_CERTAIN", 0)  # flows that the cells force are not looked for
+    monkeypatch.setattr(program_module, "MOST_CERTAIN", 0)  # flows that the cells force are not looked for
     assert hc.infer(cells, TiltedEP()).log_evidence == pytest.approx(truth, abs=1.0)
     assert hc.infer(flows, TiltedEP(), strict=False).log_evidence is None

@@ -199,16 +199,16 @@ def test_auto_is_the_tree_structure_where_it_is_affordable():
     """A thousand cells and twenty times are solved with matrices; more, or wider, without, unless something must have them."""
     problem = world("small map")
     assert isinstance(structure_for(problem.model, 480, problem.sites, solver=Solver("auto")), TreeStructure)
-    from headcount.structure import _base
+    from headcount.structure import base as base_module
 
-    before, _base.AFFORDABLE, _base.WORTH = (_base.AFFORDABLE, _base.WORTH), 0.0, 0.0
+    before, base_module.AFFORDABLE, base_module.WORTH = (base_module.AFFORDABLE, base_module.WORTH), 0.0, 0.0
     try:
         made = structure_for(problem.model, 480, problem.sites, solver=Solver("auto"))
         assert isinstance(made, MatrixFreeStructure)
         exact = hc.Problem(problem.model, 480, hc.Exact([480.0] + [0.0] * 15, on=problem.model.variables[0]))
         assert hc.infer(exact, TiltedEP()).status.good
     finally:
-        _base.AFFORDABLE, _base.WORTH = before
+        base_module.AFFORDABLE, base_module.WORTH = before
 
 
 def seen_in_many_ways(model, counts):

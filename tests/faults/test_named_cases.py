@@ -24,7 +24,7 @@ from headcount.io import write_results, write_table
 from headcount.memory import TooLargeError
 from headcount.observe import Observation
 from headcount.posterior import Posterior
-from headcount.posterior._result import Result
+from headcount.posterior.result import Result
 
 MOVES = [[0.9, 0.1], [0.2, 0.8]]
 CHAIN = hc.MarkovChain([0.5, 0.5], MOVES, length=3)

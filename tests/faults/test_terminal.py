@@ -16,7 +16,7 @@ from tests.io.small_tables import COUNTS, TRANSITIONS, write
 import headcount.learn
 from headcount.cli import _show, main
 from headcount.cli._show import visible
-from headcount.engines._engine import Progress
+from headcount.engines.engine import Progress
 from headcount.io import load_result, write_table
 
 

@@ -11,7 +11,7 @@ from tests.graphs import awkward_models
 
 from headcount import memory
 from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
-from headcount.individual._junction_tree import Plan, build_junction_tree
+from headcount.individual.junction_tree import Plan, build_junction_tree
 
 MODELS = awkward_models()
 

@@ -8,9 +8,11 @@ from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 from tests.structure.test_junction import random_network
 
-from headcount.individual import DiscreteModel, _junction_tree, _possible
-from headcount.individual._junction_tree import build_junction_tree
-from headcount.individual._possible import grouped
+from headcount.individual import DiscreteModel
+from headcount.individual import junction_tree as junction_tree_module
+from headcount.individual import possible as possible_module
+from headcount.individual.junction_tree import build_junction_tree
+from headcount.individual.possible import grouped
 
 MODELS = awkward_models() | {f"random {seed}": random_network(seed) for seed in range(6)}
 
@@ -32,7 +34,7 @@ def test_passes_over_lists_equal_sums_over_all_configurations(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A(theta), marginals in a clique or not, tilted or not, are those of the enumeration."""
-    monkeypatch.setattr(_possible, "LISTED_FROM", 0)
+    monkeypatch.setattr(possible_module, "LISTED_FROM", 0)
     made = random_network(seed)
     model = DiscreteModel(made.states, made.factors)
     first = model.variables[0]
@@ -65,6 +67,6 @@ def test_more_orders_of_elimination_are_never_worse_and_always_the_same(
     scopes = [tuple(rng.choice(24, size=3, replace=False).tolist()) for _ in range(26)]
     first, again = (build_junction_tree(sizes, scopes) for _ in range(2))
     assert first.cliques == again.cliques
-    monkeypatch.setattr(_junction_tree, "SMALL_TABLES", 10**30)
+    monkeypatch.setattr(junction_tree_module, "SMALL_TABLES", 10**30)
     plain = build_junction_tree(sizes, scopes)
     assert sum(first.table_sizes) < sum(plain.table_sizes)

@@ -9,7 +9,7 @@ from tests.enumeration import Enumeration
 from tests.graphs import awkward_models
 
 from headcount.individual import MarkovChain, ModelError, RootedTree, Tree, node_beliefs, tilted
-from headcount.individual import _rooted_tree as passes
+from headcount.individual import rooted_tree as passes
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import pytest
 from tests.io.small_tables import COUNTS, TRANSITIONS, write
 
 from headcount import ProblemError, infer
-from headcount.io import Case, TableError, _source, load_result, read_counts, read_problem, write_results
-from headcount.io._columns import Reader, Style, _entry, _plain
-from headcount.io._source import Findings
-from headcount.io._tables import count_table, later
+from headcount.io import Case, TableError, load_result, read_counts, read_problem, write_results
+from headcount.io import source as source_module
+from headcount.io.columns import Reader, Style, _entry, _plain
+from headcount.io.source import Findings
+from headcount.io.tables import count_table, later
 from headcount.learn._result import following
 
 WEEKS = ("05.03.2023", "12.03.2023", "19.03.2023", "26.03.2023", "09.04.2023", "16.04.2023")
@@ -461,8 +462,8 @@ def test_large_tables_are_read_as_small_ones(tmp_path: Path, monkeypatch: pytest
     good = "# from the logger\nOrt;Datum;Anzahl\n" + "\n".join(rows)
     bad = good + "\n01;03.03.2024;7\n\n02;;5\n03;31.03.2024;many"
     said = []
-    for threshold in (_source.LARGE_TEXT, 0):
-        monkeypatch.setattr(_source, "LARGE_TEXT", threshold)
+    for threshold in (source_module.LARGE_TEXT, 0):
+        monkeypatch.setattr(source_module, "LARGE_TEXT", threshold)
         for name, text in (("good", good), ("bad", bad)):
             path = write(tmp_path, **{name: text})[name]
             reader = Reader(Findings(), thousands=".")
@@ -493,8 +494,8 @@ def test_numbers_of_large_tables_are_read_as_those_of_small_ones(
 ) -> None:
     """Whole numbers that are read without their texts are the same numbers, and no label and no style of numbers is lost by it."""
     said = []
-    for threshold in (_source.LARGE_TEXT, 0):
-        monkeypatch.setattr(_source, "LARGE_TEXT", threshold)
+    for threshold in (source_module.LARGE_TEXT, 0):
+        monkeypatch.setattr(source_module, "LARGE_TEXT", threshold)
         reader = Reader(Findings(), missing=["-999"])
         table = count_table(write(tmp_path, counts=text)["counts"], reader)
         assert table is not None

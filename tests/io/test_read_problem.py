@@ -331,7 +331,7 @@ def test_moves_between_neighbours_stay_sparse(tmp_path):
 
 def test_individuals_behind_counts_are_without_the_background():
     """(y − background)/(rate · detection)."""
-    from headcount.io._tables import expected
+    from headcount.io.tables import expected
 
     found = expected(
         np.array([10.0, 4.0]), {"rate": 0.5, "detection": 0.8, "background": np.array([2.0, 0.0])}

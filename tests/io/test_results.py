@@ -24,7 +24,7 @@ from headcount.io import (
     write_results,
     write_world,
 )
-from headcount.posterior._result import to_frame
+from headcount.posterior.result import to_frame
 
 BIRDS = Path(__file__).parents[2] / "examples" / "birds"
 
@@ -130,7 +130,7 @@ def test_a_failure_leaves_the_old_files_whole(
     victim: str, fault: BaseException, posterior: Posterior, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever file a full disk or an interruption strikes, every old file stays as it was and nothing is left over."""
-    from headcount.io import _write
+    from headcount.io import write as write_module
 
     names = ("posterior.nc", "nodes.csv", "flows.csv", "summary.json", "flows.geojson")
     for name in names:
@@ -145,7 +145,7 @@ def test_a_failure_leaves_the_old_files_whole(
         return half
 
     for name in ("write_tree", "put_table", "_write_json"):
-        monkeypatch.setattr(_write, name, spoil(getattr(_write, name)))
+        monkeypatch.setattr(write_module, name, spoil(getattr(write_module, name)))
     with pytest.raises(type(fault)):
         write_results(posterior, tmp_path, force=True)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {name: f"old {name}" for name in names}
@@ -203,13 +203,15 @@ def walk():
 @pytest.mark.parametrize("format", ["csv", "parquet"])
 def test_what_does_not_fit_in_memory_is_written_in_parts(walk, tmp_path, monkeypatch, format):
     """With little memory, flows are written step by step and draws part by part, all of them; the NetCDF has the largest flows."""
-    from headcount.posterior import _result
+    from headcount.posterior import result as result_module
 
     whole = walk.to_frame("flows")
-    monkeypatch.setattr("headcount.io._write.LARGEST_KEPT", 50)
+    monkeypatch.setattr("headcount.io.write.LARGEST_KEPT", 50)
     taken = []
     monkeypatch.setattr(
-        _result, "to_frame", lambda post, what, **rest: taken.append(what) or to_frame(post, what, **rest)
+        result_module,
+        "to_frame",
+        lambda post, what, **rest: taken.append(what) or to_frame(post, what, **rest),
     )
     with memory.limited("100KB"):
         with pytest.raises(memory.TooLargeError):

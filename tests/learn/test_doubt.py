@@ -7,8 +7,8 @@ import pytest
 
 import headcount as hc
 from headcount.learn._result import distance
-from headcount.posterior._doubt import Churn
-from headcount.posterior._result import provenance
+from headcount.posterior.doubt import Churn
+from headcount.posterior.result import provenance
 
 
 def sites(steps: int, *, rho: float, seed: int = 0) -> tuple[hc.Problem, list[np.ndarray]]:

@@ -11,8 +11,8 @@ from scipy.special import expit
 import headcount as hc
 from headcount.learn import LearnRate, LogisticChain, TabularChain, _uncertainty, fit
 from headcount.posterior import MixtureBeliefs
-from headcount.posterior._derived import IntegratedBeliefs
-from headcount.posterior._fit_check import fit_check
+from headcount.posterior.derived import IntegratedBeliefs
+from headcount.posterior.fit_check import fit_check
 
 NAN = float("nan")
 

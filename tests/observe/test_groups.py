@@ -306,7 +306,7 @@ def test_the_check_of_fit_knows_groups():
 
 def test_moments_of_groups_add_up():
     """The moments behind the check of fit are those of a population simulated group by group."""
-    from headcount.posterior._fit_check import counts_of
+    from headcount.posterior.fit_check import counts_of
 
     seen = hc.Poisson(np.where(np.isnan(SEEN), 2, SEEN))
     counts = counts_of(problem(seen).core, [0, 1, 2])

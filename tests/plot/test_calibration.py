@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headcount import plot
-from headcount.posterior._interval import whole_quantiles
+from headcount.posterior.interval import whole_quantiles
 
 
 def test_honest_intervals_lie_on_the_diagonal(rng: np.random.Generator) -> None:

@@ -16,7 +16,7 @@ from matplotlib.collections import EllipseCollection, PolyCollection
 
 from headcount import plot
 from headcount.plot import Picture
-from headcount.plot._words import trust
+from headcount.plot.words import trust
 from sample_results import POPULATION, attributes, chain, relabelled
 
 RESULT = chain()

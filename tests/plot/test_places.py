@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from matplotlib.path import Path as Outline
 
 from headcount.plot import _places
-from headcount.plot._picture import count_text, spread
 from headcount.plot._places import EARTH, Projection, arrow, graticule, ground, nearest_distance, places
+from headcount.plot.picture import count_text, spread
 
 points = st.tuples(st.floats(-5, 5), st.floats(-5, 5)).map(np.array)
 

@@ -15,7 +15,7 @@ from tests.posterior.cases import birds, dated, pets
 import headcount as hc
 from headcount.engines import Posterior
 from headcount.io import Result, load_result
-from headcount.posterior._dataset import replicates
+from headcount.posterior.dataset import replicates
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 import headcount as hc
 from headcount import simulate
 from headcount.engines import MAP
-from headcount.posterior import _fit_check
-from headcount.posterior._fit_check import fit_check, prior_moments, quadratic
+from headcount.posterior import fit_check as fit_check_module
+from headcount.posterior.fit_check import fit_check, prior_moments, quadratic
 
 
 def world(kind: str, flock: int, seed: int, *, population: int = 480, steps: int = 10) -> hc.Problem:
@@ -69,7 +69,7 @@ def test_predictions_are_conditional_means(kind: str) -> None:
     check = fit_check(problem)
     y = check.observed
     s = cov + (
-        np.diag(np.maximum(mean, _fit_check.LEAST_NOISE)) if kind == "poisson" else 9.0 * np.eye(len(y))
+        np.diag(np.maximum(mean, fit_check_module.LEAST_NOISE)) if kind == "poisson" else 9.0 * np.eye(len(y))
     )
     k = 20
     others = np.delete(np.arange(len(y)), k)
@@ -129,7 +129,7 @@ def test_the_check_is_the_same_for_every_engine() -> None:
 
 def test_long_data_are_checked_in_windows() -> None:
     """960 counts are more than one window; flocks of four are still found, single birds still agree."""
-    assert _fit_check.WINDOW < 60 * 16
+    assert fit_check_module.WINDOW < 60 * 16
     assert fit_check(world("poisson", 1, 0, steps=60)).agrees
     check = fit_check(world("poisson", 4, 0, steps=60))
     assert check.agrees is False
@@ -258,7 +258,7 @@ def test_the_skewness_of_a_quadratic_form_is_that_of_gaussian_draws():
     """Σ λ² and Σ λ³ of the eigenvalues of MS: sd² = 2 Σ λ², third cumulant 8 Σ λ³; chi-squared with k degrees has √(8/k)."""
     for k in (1, 4, 25):
         far = np.full(k, 10.0)  # far above the mean, where the skewness is worked out
-        found = _fit_check.tested(np.eye(k), quadratic(np.eye(k)), far, None)
+        found = fit_check_module.tested(np.eye(k), quadratic(np.eye(k)), far, None)
         assert found.mean == pytest.approx(k)
         assert found.sd == pytest.approx(np.sqrt(2 * k))
         assert found.skewness == pytest.approx(np.sqrt(8 / k))

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import headcount as hc
-from headcount.posterior._interval import count_quantile, gaussian_quantile, tails, whole_quantiles
+from headcount.posterior.interval import count_quantile, gaussian_quantile, tails, whole_quantiles
 
 GRID = tuple((np.arange(4000) + 0.5) / 4000)
 

@@ -21,7 +21,7 @@ from matplotlib.path import Path as Outline
 import headcount as hc
 from headcount import report
 from headcount.io import Result, export, load_result, read_problem, write_results
-from headcount.plot._words import SCATTER, WHY
+from headcount.plot.words import SCATTER, WHY
 from headcount.posterior._stored import load
 from headcount.report import _page, _payload
 from sample_results import POPULATION, attributes, chain, network, relabelled

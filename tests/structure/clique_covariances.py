@@ -20,8 +20,9 @@ import numpy as np
 from headcount._linalg import fortran
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
-from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import (
+from headcount.population.laplacian import inverse_or_zero
+from headcount.structure._gaussian_tree import CliqueView, Node, PlacedSites, Placement, TreeField
+from headcount.structure.base import (
     Known,
     Moments,
     Structure,
@@ -29,14 +30,13 @@ from headcount.structure._base import (
     margin_rows,
     site_rows,
 )
-from headcount.structure._gaussian_tree import CliqueView, Node, PlacedSites, Placement, TreeField
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
     from headcount.observe import Site
-    from headcount.structure._base import Field, Solver
+    from headcount.structure.base import Field, Solver
     from headcount.tables import Domain, Scope
 
 

@@ -14,7 +14,13 @@ import numpy as np
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.population._cgm import covariance
-from headcount.structure._base import (
+from headcount.structure._gaussian_tree import (
+    CONTRADICTION,
+    LOG_2PI,
+    Contradiction,
+    independent_rows,
+)
+from headcount.structure.base import (
     Field,
     Known,
     Moments,
@@ -22,12 +28,6 @@ from headcount.structure._base import (
     Structure,
     margin_rows,
     site_rows,
-)
-from headcount.structure._gaussian_tree import (
-    CONTRADICTION,
-    LOG_2PI,
-    Contradiction,
-    independent_rows,
 )
 
 if TYPE_CHECKING:

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from headcount.cli._app import Learning, Options, Output, Series
-    from headcount.engines import Engine
-    from headcount.engines._infer import Plan
+    from headcount.engines import Engine, Plan
     from headcount.io import Case, Many, Result
     from headcount.learn import Fit
     from headcount.observe import LearnedStart, Problem
@@ -252,7 +251,7 @@ def _infer_sequences(
     Tables of all of them are written beside the folders. Sequences that could not be read, ``wrong``, are said at the end.
     """
     from headcount.io import folder_name, infer_many, put_results
-    from headcount.io._write import named
+    from headcount.io.write import named
 
     if output.keep or output.report:
         raise ValueError(
@@ -383,7 +382,7 @@ def _with_room(case: Case) -> Case:
     if not case.problem.tracks:
         return case
     from headcount.learn._fit import records_apart
-    from headcount.posterior._derived import CROSS_DRAWS
+    from headcount.posterior.derived import CROSS_DRAWS
 
     problem, said = records_apart(case.problem)
     if not said:
@@ -737,8 +736,8 @@ def _read_tables(
 
 def _population(text: str | None) -> Any:
     """The number of individuals, or that of every sequence from a table ``sequence, population``; None where it is not given."""
-    from headcount.io._columns import Reader
-    from headcount.io._source import Findings
+    from headcount.io.columns import Reader
+    from headcount.io.source import Findings
     from headcount.population import parse_population
 
     if text is None or not Path(text).is_file():
@@ -798,7 +797,8 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
 
 def planned(problem: Problem, options: Options, parameters: int = 0) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
-    from headcount.engines._infer import chosen, plan
+    from headcount.engines import plan
+    from headcount.engines._infer import chosen
 
     named = named_engine(options)
     choice = chosen(problem, named)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from headcount.cli._app import Options, Output, Series
     from headcount.engines import Engine
     from headcount.io import Case, Result
-    from headcount.io._columns import Reader
-    from headcount.io._source import Source
+    from headcount.io.columns import Reader
+    from headcount.io.source import Source
     from headcount.learn import Going
     from headcount.observe import Start
     from headcount.posterior import Posterior
@@ -189,7 +189,7 @@ def history(after: Path) -> Iterator[tuple[Path, Result]]:
 
 def first_change(after: Path, rows: pd.DataFrame) -> str | None:
     """The first time whose counts differ from those that were used; None where none do. Runs are read as far back as the rows go."""
-    from headcount.io._tables import later
+    from headcount.io.tables import later
 
     changed: list[str] = []
     for _, past in history(after):
@@ -215,7 +215,7 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
     tables, rows
         The new tables, and their counts as ``time, cell, count``.
     """
-    from headcount.io._tables import later
+    from headcount.io.tables import later
 
     changed = first_change(after, rows)
     why = (
@@ -239,9 +239,9 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
 def _reader(options: Options) -> Reader:
     """A reader of tables that are written as the options say."""
     from headcount.cli._run import _written, parse_alias
-    from headcount.io._columns import Reader
-    from headcount.io._source import Findings
-    from headcount.io._tables import read_alias
+    from headcount.io.columns import Reader
+    from headcount.io.source import Findings
+    from headcount.io.tables import read_alias
 
     how = _written(options)
     names = ("columns", "encoding", "decimal", "thousands", "missing")
@@ -254,7 +254,7 @@ def count_rows(tables: Sequence[Path], options: Options, sequence: str = "") -> 
     """The counts of tables (of one sequence, where they have several) as ``time, cell, count``, labels as texts."""
     import pandas as pd
 
-    from headcount.io._tables import count_tables
+    from headcount.io.tables import count_tables
 
     reader = _reader(options)
     source = count_tables(_rows_of(tables, options, sequence), reader)
@@ -270,8 +270,8 @@ def count_rows(tables: Sequence[Path], options: Options, sequence: str = "") -> 
 
 def times_ahead(past: Result, steps: int | None = None, until: str | None = None) -> list[str]:
     """Names of the times after a run's last: so many, or all before ``until``, at the distance of its last two."""
-    from headcount.io._source import label_text
-    from headcount.io._tables import later
+    from headcount.io.source import label_text
+    from headcount.io.tables import later
     from headcount.learn._result import following
 
     known = past.times
@@ -468,8 +468,8 @@ def read_after(
     """The problem of the tables (of one of their sequences), begun at the last time of the past."""
     from headcount.cli._run import read_cases
     from headcount.io import TableError
-    from headcount.io._source import label_text
-    from headcount.io._tables import later
+    from headcount.io.source import label_text
+    from headcount.io.tables import later
 
     own = _rows_of(tables, options, sequence)
     if past is None:

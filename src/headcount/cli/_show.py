@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from headcount.engines._infer import Plan
+    from headcount.engines import Plan
     from headcount.io import Many, Result
     from headcount.learn import Fit
 
@@ -136,7 +136,7 @@ def command_seconds() -> float:
 
 def _log_line() -> str:
     """Phase, progress and estimate in a line."""
-    from headcount.engines._engine import Progress
+    from headcount.engines.engine import Progress
 
     took = time.monotonic() - _doing.begun
     expected = "" if math.isnan(_doing.expected) else f" of about {_duration(_doing.expected)}"
@@ -384,7 +384,7 @@ def say(*parts: str | tuple[str, str], error: bool = False) -> None:
 
 def show_posterior(result: Result) -> None:
     """Status, sizes, evidence, and the largest movements."""
-    from headcount.io._write import summary
+    from headcount.io.write import summary
 
     a = result.attributes
     tell(**summary(result))
@@ -445,7 +445,7 @@ def show_sequences(found: Many, folder: Path) -> None:
 def _show_largest(frame: pd.DataFrame, level: float, names: Mapping[str, str]) -> None:
     """Rows with their mean and interval, as a table."""
     from headcount.dates import readable
-    from headcount.posterior._result import MC_ERROR, SUMMARY
+    from headcount.posterior.result import MC_ERROR, SUMMARY
 
     labels = [c for c in frame.columns if c not in {*SUMMARY, MC_ERROR}]
     rows = []

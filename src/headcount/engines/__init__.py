@@ -2,10 +2,10 @@
 
 from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._edge_ep import EdgeEP
-from headcount.engines._engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines._infer import Plan, infer, plan
 from headcount.engines._map import MAP
 from headcount.engines._table_bp import TableBP
+from headcount.engines.engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm

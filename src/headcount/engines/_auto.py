@@ -11,10 +11,10 @@ import numpy as np
 from headcount import memory
 from headcount.checks import LARGEST_COUNT
 from headcount.engines._cost import is_sparse, without_matrices
-from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
 from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
+from headcount.engines.engine import Engine
 from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
 from headcount.engines.exact._enumerate import Window, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
@@ -23,10 +23,10 @@ from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.population import Exactly
 from headcount.posterior import Outcome
-from headcount.posterior._one_cell import has_one_cell
+from headcount.posterior.one_cell import has_one_cell
 
 if TYPE_CHECKING:
-    from headcount.engines._engine import Start
+    from headcount.engines.engine import Start
     from headcount.observe import Problem, Site
 
 LARGEST_DENSE = 4096

@@ -18,7 +18,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from headcount import memory
-from headcount.individual._rooted_tree import LARGEST_PACKED
+from headcount.individual.rooted_tree import LARGEST_PACKED
 from headcount.structure import kind_of
 from headcount.structure._clique_passes import DOWN_BYTES, PassesCost, passes_cost
 from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
@@ -102,7 +102,7 @@ FIT_ONCE, FIT_RUNS, FIT_RUNS_EACH, SIZE_RUNS = 0.4, 10, 4, 3
 errors, ends of the posterior), and how many times longer they are beside an unknown number. Measured with four weights on 16 to 196 cells,
 6 to 30 times: plans were 0.42 to 2.4 of the time taken."""
 FILE_DRAWS, FEWEST_FILE_DRAWS, FILE_ENTRIES = 100, 10, 4_000_000
-"""Joint draws that go into a file: at most, at least, and table entries in all (``posterior/_dataset.py``)."""
+"""Joint draws that go into a file: at most, at least, and table entries in all (``posterior/dataset.py``)."""
 
 
 class Sizes(NamedTuple):

@@ -52,14 +52,14 @@ from headcount._linalg import (
     threads_for,
 )
 from headcount.engines._cost import GaussianUse, matrices_memory, matrices_seconds, sizes
-from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import Tilts
+from headcount.engines.engine import IterativeEngine, number, whole
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.engines.tilted._laplace import first_sites, gaussian_at
-from headcount.posterior._beliefs import Beliefs
+from headcount.posterior import Beliefs
 from headcount.structure import NotPositiveDefinite, TreeStructure
-from headcount.structure._base import selection
 from headcount.structure._gaussian_tree import eliminate
+from headcount.structure.base import selection
 
 if TYPE_CHECKING:
     from headcount._types import Array, Index

@@ -24,18 +24,17 @@ from headcount.engines._cost import (
     writing_seconds,
 )
 from headcount.engines._edge_ep import EdgeEP
-from headcount.engines._engine import Engine
 from headcount.engines._map import MAP
 from headcount.engines._reduce import answer
 from headcount.engines._table_bp import TableBP
+from headcount.engines.engine import Engine
 from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.errors import shown
-from headcount.posterior._beliefs import NotConvergedError
-from headcount.posterior._posterior import Posterior
+from headcount.posterior import NotConvergedError, Posterior
 
 if TYPE_CHECKING:
     from headcount.observe import Problem

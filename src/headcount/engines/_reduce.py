@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.engines._engine import Engine, independent_only
 from headcount.engines._map import MAP
+from headcount.engines.engine import Engine, independent_only
 from headcount.engines.tilted._tilted_ep import TiltedEP, likely_sizes
 from headcount.errors import shown
 from headcount.observe import ProblemError
-from headcount.observe._cloud import SIZES, Candidates
+from headcount.observe.cloud import SIZES, Candidates
 from headcount.population import Exactly, Overdispersion, PoissonSize, as_law
 from headcount.population._size import Within
 from headcount.posterior import Outcome, Status
-from headcount.posterior._derived import ViewBeliefs
-from headcount.posterior._one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
-from headcount.posterior._program import MOST_NAMED, contradiction, size_range
+from headcount.posterior.derived import ViewBeliefs
+from headcount.posterior.one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
+from headcount.posterior.program import MOST_NAMED, contradiction, size_range
 from headcount.structure import Contradiction
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from scipy.special import gammaln
 
 from headcount._compile import kernel
 from headcount.engines._cost import BYTES, sizes
-from headcount.engines._engine import IterativeEngine, Rule, number, whole
 from headcount.engines._reduce import answer
 from headcount.engines._tilting import read_twice
+from headcount.engines.engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import row_kappa
 from headcount.engines.sampling._sampler import SELDOM, VISITS
 from headcount.engines.sampling._statistics import effective_size, r_hat

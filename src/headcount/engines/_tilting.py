@@ -20,9 +20,9 @@ from scipy.sparse import coo_array, csr_array
 from headcount._device import Device, host
 from headcount.errors import ProblemError
 from headcount.individual import FactoredTree, ModelError, RootedTree
-from headcount.individual._rooted_tree import factored, node_beliefs, node_marginals, tilted
+from headcount.individual.rooted_tree import factored, node_beliefs, node_marginals, tilted
 from headcount.structure import AFFORDABLE_ON_DEVICE, kind_of
-from headcount.structure._base import Kind
+from headcount.structure.base import Kind
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.individual._junction_tree import Plan
-    from headcount.individual._possible import ListedPlan
+    from headcount.individual.junction_tree import Plan
+    from headcount.individual.possible import ListedPlan
     from headcount.observe import Observation, Problem, Site
     from headcount.population import Numbers
 

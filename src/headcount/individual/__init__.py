@@ -2,7 +2,6 @@
 
 from headcount.errors import FaultsError, ModelError
 from headcount.individual._discrete import DiscreteModel
-from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._memory import MemoryChain
 from headcount.individual._model import GONE_STATE, HIDDEN_STATE, WAITING_STATE, Larger, Model
@@ -10,8 +9,9 @@ from headcount.individual._open_chain import ArrivingChain, OpenChain
 from headcount.individual._records import Followed, Records, follow, join_records
 from headcount.individual._records import log_prob as record_log_prob
 from headcount.individual._rooted_models import HiddenStateChain, MarkovChain, Tree
-from headcount.individual._rooted_tree import FactoredTree, Place, RootedTree, factored, node_beliefs, tilted
 from headcount.individual._semi_markov import SemiMarkovChain, older
+from headcount.individual.junction_tree import JunctionTree
+from headcount.individual.rooted_tree import FactoredTree, Place, RootedTree, factored, node_beliefs, tilted
 
 __all__ = [
     "GONE_STATE",

@@ -15,7 +15,6 @@ from headcount._types import Index
 from headcount.checks import attempt, generator, instance, label, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual import _convert
-from headcount.individual._junction_tree import CliqueLaw, JunctionTree, Plan, build_junction_tree
 from headcount.individual._model import (
     FILE_ROUNDING,
     ROW_TOLERANCE,
@@ -30,8 +29,9 @@ from headcount.individual._model import (
     log_tables,
     sample_size,
 )
-from headcount.individual._possible import ListedPlan, Possible, plan_of
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual.junction_tree import CliqueLaw, JunctionTree, Plan, build_junction_tree
+from headcount.individual.possible import ListedPlan, Possible, plan_of
+from headcount.individual.rooted_tree import RootedTree
 from headcount.labels import label_tuple
 from headcount.tables import dense
 

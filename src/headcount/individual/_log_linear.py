@@ -25,7 +25,7 @@ from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import frozen
 from headcount.individual._rooted_models import MarkovChain
-from headcount.individual._rooted_tree import Matrix
+from headcount.individual.rooted_tree import Matrix
 
 
 def require_counts(n: Array) -> None:

@@ -20,7 +20,7 @@ from headcount.checks import numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import as_matrix, law_problems, unit_rows
 from headcount.individual._rooted_models import HiddenStateChain, MarkovChain, small_dense
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual.rooted_tree import RootedTree
 from headcount.tables import dense
 
 

@@ -14,15 +14,15 @@ from headcount._device import row_of_entries
 from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import attempt, brief, instance, label, numbers, whole_number
 from headcount.errors import ModelError, named, raise_all, repeated, shown
-from headcount.individual._junction_tree import CliqueLaw
-from headcount.individual._possible import Possible
+from headcount.individual.junction_tree import CliqueLaw
+from headcount.individual.possible import Possible
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
-    from headcount.individual._junction_tree import JunctionTree, Plan
-    from headcount.individual._possible import ListedPlan
     from headcount.individual._rooted_models import MarkovChain
-    from headcount.individual._rooted_tree import RootedTree
+    from headcount.individual.junction_tree import JunctionTree, Plan
+    from headcount.individual.possible import ListedPlan
+    from headcount.individual.rooted_tree import RootedTree
 
 
 HIDDEN_STATE, WAITING_STATE, GONE_STATE = -1, -2, -3

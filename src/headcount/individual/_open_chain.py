@@ -25,7 +25,7 @@ from headcount.checks import brief, numbers
 from headcount.errors import ModelError, raise_all
 from headcount.individual._model import GONE_STATE, WAITING_STATE
 from headcount.individual._rooted_models import HiddenStateChain, MarkovChain
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual.rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
 from headcount.tables import dense
 

@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 
 from headcount._device import row_of_entries
 from headcount._types import Array, Index, Mask
-from headcount.individual._rooted_tree import Matrix, RootedTree
+from headcount.individual.rooted_tree import Matrix, RootedTree
 
 BATCH_ENTRIES = 8_000_000
 """Numbers that the forward pass keeps at once (64 MB): records are taken in batches of as many as that allows."""

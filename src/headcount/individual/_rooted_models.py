@@ -15,7 +15,6 @@ from headcount._types import Array, Index, Scope, Variable
 from headcount.checks import brief, generator, instance, is_sequence, label, numbers, whole_number
 from headcount.errors import ModelError, raise_all, repeated, shown
 from headcount.individual._discrete import DiscreteModel, named_states
-from headcount.individual._junction_tree import JunctionTree
 from headcount.individual._model import (
     Larger,
     Model,
@@ -30,7 +29,8 @@ from headcount.individual._model import (
     shape_problems,
     unit_rows,
 )
-from headcount.individual._rooted_tree import Matrix, RootedTree, ScaledSteps, node_marginals, tilted
+from headcount.individual.junction_tree import JunctionTree
+from headcount.individual.rooted_tree import Matrix, RootedTree, ScaledSteps, node_marginals, tilted
 from headcount.labels import label_tuple, split_labels, take_in_order
 from headcount.tables import dense
 

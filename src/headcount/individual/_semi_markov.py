@@ -25,7 +25,7 @@ from headcount.errors import ModelError, raise_all
 from headcount.individual._model import GONE_STATE, ROW_TOLERANCE, WAITING_STATE, as_matrix
 from headcount.individual._open_chain import ArrivingChain
 from headcount.individual._rooted_models import MarkovChain, small_dense
-from headcount.individual._rooted_tree import RootedTree
+from headcount.individual.rooted_tree import RootedTree
 from headcount.labels import AxisLabels, split_labels, take_in_order
 
 

@@ -25,20 +25,20 @@ from headcount._compile import many_solves
 from headcount._disk import replacing, write_tree
 from headcount.checks import whole_number
 from headcount.dates import parse_date, readable
-from headcount.engines import Engine
+from headcount.engines import Engine, Plan, plan
 from headcount.engines._cost import INITIAL_RUNS
-from headcount.engines._engine import Progress
-from headcount.engines._infer import ENGINES, Plan, plan
+from headcount.engines._infer import ENGINES
+from headcount.engines.engine import Progress
 from headcount.errors import ProblemError
 from headcount.io._many import Task
-from headcount.io._source import TableError
-from headcount.io._write import put_frames
+from headcount.io.source import TableError
+from headcount.io.write import put_frames
 from headcount.learn import infer
 from headcount.observe import Problem
 from headcount.posterior import Posterior, Status
-from headcount.posterior._dataset import last_group, last_of
-from headcount.posterior._interval import sd_of, tails
-from headcount.posterior._result import flow_frames, label_array
+from headcount.posterior.dataset import last_group, last_of
+from headcount.posterior.interval import sd_of, tails
+from headcount.posterior.result import flow_frames, label_array
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ from headcount._compile import many_solves
 from headcount._device import connected
 from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
-from headcount.engines._engine import Progress
 from headcount.engines._infer import as_engine
+from headcount.engines.engine import Progress
 from headcount.errors import ProblemError, known_keywords
 from headcount.individual import HiddenStateChain, MarkovChain, Model
-from headcount.io._source import TableError
-from headcount.io._write import FORMATS, load_result, put_results, result_names
+from headcount.io.source import TableError
+from headcount.io.write import FORMATS, load_result, put_results, result_names
 from headcount.learn import infer
 from headcount.observe import Problem
 from headcount.observe._problem import as_problem
-from headcount.posterior._dataset import draw_groups
-from headcount.posterior._result import Result
+from headcount.posterior.dataset import draw_groups
+from headcount.posterior.result import Result
 
 if TYPE_CHECKING:
     import os

@@ -17,7 +17,7 @@ from headcount import memory
 from headcount._disk import replacing
 from headcount._types import Array
 from headcount.dates import readable
-from headcount.io._source import MEMORY_PER_ENTRY, TableError, from_foreign
+from headcount.io.source import MEMORY_PER_ENTRY, TableError, from_foreign
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from headcount.posterior._result import Result
+    from headcount.posterior.result import Result
 
 VERSION = b"0.2"
 

@@ -1,8 +1,8 @@
 """From tables to a Problem: read everything, collect everything that is wrong, then build.
 
 `read_problem` reads a chain with its observations, `opened` lets its individuals come and go, `read_chain` reads a chain alone and
-`read_network` a network in BIF. Files are opened by `_source`, columns and their values found by `_columns` and `_times`, the kinds of
-tables read by `_tables`.
+`read_network` a network in BIF. Files are opened by `source`, columns and their values found by `columns` and `_times`, the kinds of
+tables read by `tables`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import numpy as np
 
 from headcount.errors import FaultsError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
-from headcount.io._columns import PARAMETERS, Reader, ordered, plain_labels
-from headcount.io._source import Findings, Source, TableError, label_text, listed
-from headcount.io._tables import (
+from headcount.io._times import MARGINS, Times, order_times, snapped
+from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
+from headcount.io.source import Findings, Source, TableError, label_text, listed
+from headcount.io.tables import (
     NO_COUNTS,
     ROUNDING,
     Cells,
@@ -54,7 +55,6 @@ from headcount.io._tables import (
     transition_table,
     transitions_of,
 )
-from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.dates import WrittenDate, iso_text, month_of, parse_date
-from headcount.io._source import Findings, Source, listed
+from headcount.io.source import Findings, Source, listed
 
 if TYPE_CHECKING:
     import pandas as pd

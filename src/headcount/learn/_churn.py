@@ -22,7 +22,7 @@ from headcount.learn._components import Moves
 from headcount.learn._family import Family
 from headcount.observe import Site
 from headcount.population import step_moments
-from headcount.posterior._doubt import Churn
+from headcount.posterior.doubt import Churn
 from headcount.tables import dense
 
 STEP = 1e-4

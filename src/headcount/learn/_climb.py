@@ -27,7 +27,7 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
-from headcount.engines._engine import Iteration, iterate
+from headcount.engines.engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error, standard_errors
 from headcount.learn._files import Saved

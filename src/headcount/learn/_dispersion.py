@@ -42,7 +42,7 @@ from headcount.population import (
     Overdispersion,
     ToEstimate,
 )
-from headcount.posterior._fit_check import fit_check
+from headcount.posterior.fit_check import fit_check
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from headcount.individual import Followed, RootedTree, follow
 from headcount.learn._family import Component, Counted, Family
 from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
-from headcount.observe._cloud import in_larger_graph, on_larger
+from headcount.observe.cloud import in_larger_graph, on_larger
 from headcount.population import Exactly, unit_tables
 from headcount.posterior import Outcome
 from headcount.posterior._beliefs import listed_mean
-from headcount.posterior._derived import member_mean
+from headcount.posterior.derived import member_mean
 from headcount.tables import Scope, dense
 
 NULL_SHARE = 1e-10

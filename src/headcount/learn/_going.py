@@ -30,8 +30,8 @@ from headcount.learn._initial import infer
 from headcount.learn._uncertainty import spread_columns
 from headcount.observe import LearnedStart, Problem
 from headcount.posterior import IntegratedBeliefs
-from headcount.posterior._fit_check import counts_of
 from headcount.posterior._last import last_counts
+from headcount.posterior.fit_check import counts_of
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from scipy.special import gammaln
 
 from headcount import engines
 from headcount._types import Array
-from headcount.engines import Engine, Enumerate, PathGibbs, Posterior, select
-from headcount.engines._auto import SAMPLING_SEED, Auto
+from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior, select
+from headcount.engines._auto import SAMPLING_SEED
 from headcount.engines._infer import as_engine, chosen
 from headcount.errors import known_keywords
 from headcount.individual import MarkovChain, ModelError
@@ -32,8 +32,8 @@ from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem, Site, Start
 from headcount.observe._problem import as_problem
 from headcount.population import Dispersion, DispersionEstimate, ToEstimate
-from headcount.posterior._derived import ViewBeliefs
-from headcount.posterior._stored import StoredPosterior
+from headcount.posterior import StoredPosterior
+from headcount.posterior.derived import ViewBeliefs
 from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9

@@ -30,7 +30,7 @@ from headcount._types import Array, Index, Scope
 from headcount.engines._lbfgs import Memory, Point, Search, advance
 from headcount.engines._map import Dual, dual_of
 from headcount.engines._map import Objective as DualObjective
-from headcount.individual._junction_tree import Plan
+from headcount.individual.junction_tree import Plan
 from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of

@@ -54,7 +54,7 @@ MOST_PARAMETERS = 12
 MOST_WORK = 3000
 """Σ rows × columns² of all tables, at most: an integral takes some 10 000 evidences, each about 1 µs per unit of it; 30 s in all."""
 WIDE = 0.5
-"""Standard error of log-odds beyond which a Gaussian around the maximum is not trusted, as for churn (``posterior._doubt``)."""
+"""Standard error of log-odds beyond which a Gaussian around the maximum is not trusted, as for churn (``posterior.doubt``)."""
 LEAST_CHURN = 1e-3
 """Smallest churn of the prior: one in a thousand moves in a step."""
 ROWS_ALIKE = 0.5

@@ -15,7 +15,7 @@ from headcount.learn._family import Family
 from headcount.learn._populations import Detection, SizeMeans
 from headcount.observe import Observation, Problem
 from headcount.population import SizeLaw
-from headcount.posterior._one_cell import Readings, has_one_cell, laws_of_size
+from headcount.posterior.one_cell import Readings, has_one_cell, laws_of_size
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from headcount.learn._family import Family
 from headcount.learn._margins import Margins, known_margins, phi_of
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate
-from headcount.posterior._doubt import (
+from headcount.posterior.doubt import (
     SCATTER_GAIN,
     Advice,
     Learned,
@@ -36,7 +36,7 @@ from headcount.posterior._doubt import (
     flows_seen,
     more_information,
 )
-from headcount.posterior._fit_check import FEWEST_FREE, FitCheck
+from headcount.posterior.fit_check import FEWEST_FREE, FitCheck
 from headcount.tables import dense
 
 FEWEST_TABLES = 10

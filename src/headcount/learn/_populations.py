@@ -51,7 +51,7 @@ from headcount.learn._family import (
     required,
 )
 from headcount.observe import Binomial, Observation, Poisson, Problem
-from headcount.observe._cloud import Seen, alone
+from headcount.observe.cloud import Seen, alone
 from headcount.population import About, NegativeBinomialSize, PoissonSize, SizeLaw
 from headcount.tables import dense
 

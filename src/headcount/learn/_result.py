@@ -44,7 +44,7 @@ from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, as_dispersion, step_moments
 from headcount.posterior import FitCheck, IntegratedBeliefs, MixtureBeliefs
-from headcount.posterior._interval import count_quantile, quantiles, tails
+from headcount.posterior.interval import count_quantile, quantiles, tails
 from headcount.tables import Scope, dense
 
 if TYPE_CHECKING:

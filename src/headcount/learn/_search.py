@@ -55,7 +55,7 @@ from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
 from headcount.learn._uncertainty import Information, observed_information
 from headcount.observe import Binomial, Poisson, Problem, ProblemError
-from headcount.posterior._one_cell import has_one_cell
+from headcount.posterior.one_cell import has_one_cell
 
 UNIFORM_SHARE = 0.1
 """Share of the uniform distribution in a start, which keeps it off the boundary; any small share would do."""

@@ -57,7 +57,7 @@ from headcount.learn._pooled import FEWEST_TABLES, PooledCheck, pool_of_tables
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate, Overdispersion
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
-from headcount.posterior._doubt import Learned
+from headcount.posterior.doubt import Learned
 from headcount.tables import Domain, Scope
 
 FIRST_STEP = 0.1

@@ -2,8 +2,6 @@
 
 from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
-from headcount.observe._binding import Site
-from headcount.observe._cloud import SIZES
 from headcount.observe._noises import (
     Binomial,
     Censored,
@@ -16,6 +14,8 @@ from headcount.observe._noises import (
 from headcount.observe._problem import Problem, Traits
 from headcount.observe._start import LearnedStart, Start
 from headcount.observe._tracks import Tracks
+from headcount.observe.binding import Site
+from headcount.observe.cloud import SIZES
 
 __all__ = [
     "SIZES",

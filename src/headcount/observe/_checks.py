@@ -12,7 +12,7 @@ from headcount._types import Index, Mask
 from headcount.errors import Faults, ProblemError, shown
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
-from headcount.observe._binding import Site, by_family, entry_name
+from headcount.observe.binding import Site, by_family, entry_name
 from headcount.tables import Domain, Scope
 
 _BACKGROUND = (

@@ -18,9 +18,11 @@ from headcount.checks import LARGEST_COUNT, brief, is_sequence, whole_number
 from headcount.errors import Faults, ModelError, ProblemError, known_keywords, shown
 from headcount.individual import MarkovChain, Model, Records, join_records, record_log_prob
 from headcount.observe._base import Array, Observation, is_labelled
-from headcount.observe._binding import Part, Site, bind, by_family
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._cloud import (
+from headcount.observe._start import Readings, Start
+from headcount.observe._tracks import Tracks
+from headcount.observe.binding import Part, Site, bind, by_family
+from headcount.observe.cloud import (
     Candidates,
     Cloud,
     Member,
@@ -30,8 +32,6 @@ from headcount.observe._cloud import (
     on_larger,
     tagged,
 )
-from headcount.observe._start import Readings, Start
-from headcount.observe._tracks import Tracks
 from headcount.population import (
     Dispersion,
     Exactly,

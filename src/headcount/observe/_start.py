@@ -31,12 +31,12 @@ from headcount.dates import readable
 from headcount.errors import ProblemError, shown
 from headcount.individual import WAITING_STATE, Model
 from headcount.observe._base import Observation
-from headcount.observe._binding import Site
 from headcount.observe._noises import Exact, Gaussian
+from headcount.observe.binding import Site
 from headcount.population import Between, Exactly, PoissonSize, SizeLaw
 
 if TYPE_CHECKING:
-    from headcount.observe._cloud import Cloud, Member
+    from headcount.observe.cloud import Cloud, Member
 
 FROM_PAST = -1
 """`Site.source` of what an earlier run says: none of the problem's observations."""

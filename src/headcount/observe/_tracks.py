@@ -14,7 +14,7 @@ from headcount.checks import brief, numbers
 from headcount.errors import Faults, ModelError, ProblemError, shown
 from headcount.individual import MarkovChain, Model, Records
 from headcount.labels import is_frame
-from headcount.observe._binding import Misfit, positions
+from headcount.observe.binding import Misfit, positions
 from headcount.places import places_of
 
 _TRACK = ("id", "time", "cell")

@@ -11,7 +11,7 @@ from headcount.plot._charts import (
     residuals_over_time,
 )
 from headcount.plot._maps import animate, count_map, flow_map, net_flux_map, residual_map
-from headcount.plot._picture import Picture
+from headcount.plot.picture import Picture
 
 __all__ = [
     "Picture",

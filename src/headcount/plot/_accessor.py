@@ -17,8 +17,8 @@ from headcount.plot._maps import count_map, flow_map, net_flux_map, residual_map
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headcount.plot._picture import Picture
-    from headcount.posterior._result import Result
+    from headcount.plot.picture import Picture
+    from headcount.posterior.result import Result
 
 
 class Pictures:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.plot import _picture as pic
-from headcount.posterior._interval import quantiles, tails
+from headcount.plot import picture as pic
+from headcount.posterior.interval import quantiles, tails
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._disk import replacing
-from headcount.plot import _picture as pic
+from headcount.plot import picture as pic
 from headcount.plot._places import Places, arrow, discs, outline, places
-from headcount.plot._words import CERTAINTY, IN_DOUBT, LESS_SURE, PERHAPS_NONE, SURE, certainty
+from headcount.plot.words import CERTAINTY, IN_DOUBT, LESS_SURE, PERHAPS_NONE, SURE, certainty
 
 if TYPE_CHECKING:
     import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
 
     from headcount._types import Array
-    from headcount.posterior._result import Result
+    from headcount.posterior.result import Result
 
 MOST_PANELS = 12
 """What fits a page in three rows of four."""

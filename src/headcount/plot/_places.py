@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.plot._picture import label, require
+from headcount.plot.picture import label, require
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

@@ -14,7 +14,6 @@ from headcount.population._dispersion import (
     parse_dispersion,
     unit_tables,
 )
-from headcount.population._laplacian import LaplacianFactor, laplacian, star_weights
 from headcount.population._size import (
     About,
     Between,
@@ -31,6 +30,7 @@ from headcount.population._size import (
     parse_population,
 )
 from headcount.population._tables import CountTables
+from headcount.population.laplacian import LaplacianFactor, laplacian, star_weights
 
 __all__ = [
     "CGM",

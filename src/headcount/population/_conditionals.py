@@ -30,7 +30,7 @@ from headcount.checks import numbers
 from headcount.errors import raise_all
 from headcount.individual import ModelError
 from headcount.population._dispersion import Dispersion, as_dispersion
-from headcount.population._laplacian import (
+from headcount.population.laplacian import (
     LaplacianFactor,
     inverse_or_zero,
     matrix_of,

@@ -11,10 +11,10 @@ from headcount.posterior._beliefs import (
     Sizes,
     Status,
 )
-from headcount.posterior._derived import IntegratedBeliefs, MixtureBeliefs
-from headcount.posterior._fit_check import FitCheck
 from headcount.posterior._posterior import Posterior
 from headcount.posterior._stored import StoredPosterior
+from headcount.posterior.derived import IntegratedBeliefs, MixtureBeliefs
+from headcount.posterior.fit_check import FitCheck
 
 __all__ = [
     "Beliefs",

@@ -15,9 +15,9 @@ from headcount.dates import readable
 from headcount.errors import ModelError, shown
 from headcount.labels import coordinate
 from headcount.posterior._beliefs import Sizes
-from headcount.posterior._interval import sum_quantiles, tails
-from headcount.posterior._result import Summary
 from headcount.posterior._routes import AsksIndividuals
+from headcount.posterior.interval import sum_quantiles, tails
+from headcount.posterior.result import Summary
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
-    from headcount.posterior._doubt import Learned
+    from headcount.posterior.doubt import Learned
     from headcount.structure import Field
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount._compile import bare, kernel
-from headcount.posterior._program import TableProgram, site_matrix
+from headcount.posterior.program import TableProgram, site_matrix
 from headcount.tables import Domain
 
 if TYPE_CHECKING:

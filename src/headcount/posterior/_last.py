@@ -9,9 +9,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from headcount.errors import ModelError
-from headcount.observe._cloud import Cloud
-from headcount.observe._start import Start
-from headcount.posterior._derived import IntegratedBeliefs, MixtureBeliefs, ViewBeliefs
+from headcount.observe import Start
+from headcount.observe.cloud import Cloud
+from headcount.posterior.derived import IntegratedBeliefs, MixtureBeliefs, ViewBeliefs
 from headcount.tables import dense
 
 if TYPE_CHECKING:

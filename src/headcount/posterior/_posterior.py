@@ -20,16 +20,16 @@ from headcount.errors import shown
 from headcount.labels import meant
 from headcount.posterior._answers import Answers, PopulationEstimate
 from headcount.posterior._beliefs import GaussianBeliefs, Sizes, Status
-from headcount.posterior._dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
-from headcount.posterior._derived import ViewBeliefs, member_sizes, one_group, total_law
-from headcount.posterior._doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
 from headcount.posterior._draws import drawn_entries
-from headcount.posterior._fit_check import FitCheck, fit_check
-from headcount.posterior._interval import quantiles, sd_of, tails
 from headcount.posterior._last import far_from_past, last_counts
-from headcount.posterior._result import Result, Summary, group_frame, open_frame, pictures, to_frame
 from headcount.posterior._routes import Individuals
 from headcount.posterior._stored import StoredPosterior, load
+from headcount.posterior.dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
+from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, total_law
+from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
+from headcount.posterior.fit_check import FitCheck, fit_check
+from headcount.posterior.interval import quantiles, sd_of, tails
+from headcount.posterior.result import Result, Summary, group_frame, open_frame, pictures, to_frame
 
 if TYPE_CHECKING:
     import os

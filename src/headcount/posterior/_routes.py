@@ -25,11 +25,11 @@ from headcount.errors import ModelError, named, shown
 from headcount.individual import MarkovChain, Records, record_log_prob
 from headcount.labels import meant, plain
 from headcount.observe import Tracks
-from headcount.observe._cloud import SIZES, View
+from headcount.observe.cloud import SIZES, View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
-from headcount.posterior._derived import ViewBeliefs
-from headcount.posterior._interval import tails
+from headcount.posterior.derived import ViewBeliefs
+from headcount.posterior.interval import tails
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from headcount.errors import ModelError, named, shown
 from headcount.labels import meant
 from headcount.posterior._answers import SHOWN_ROWS, Answers, PopulationEstimate
 from headcount.posterior._beliefs import Sizes, Status
-from headcount.posterior._dataset import result_of
-from headcount.posterior._interval import quantiles, tails
-from headcount.posterior._result import Result, pictures, table_name
 from headcount.posterior._routes import Individuals
+from headcount.posterior.dataset import result_of
+from headcount.posterior.interval import quantiles, tails
+from headcount.posterior.result import Result, pictures, table_name
 
 if TYPE_CHECKING:
     import os

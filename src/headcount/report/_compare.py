@@ -11,9 +11,9 @@ import numpy as np
 from headcount._disk import filling
 from headcount.errors import FaultsError
 from headcount.io import Result
-from headcount.io._write import as_result, put_table
-from headcount.plot._picture import count_text, percent
-from headcount.plot._words import trust
+from headcount.io.write import as_result, put_table
+from headcount.plot.picture import count_text, percent
+from headcount.plot.words import trust
 from headcount.report._page import (
     SHARED,
     check,

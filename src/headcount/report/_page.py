@@ -21,12 +21,12 @@ import numpy as np
 
 from headcount._disk import replacing
 from headcount.engines import Status
-from headcount.io._write import as_result, load_result
-from headcount.plot._picture import count_text, label, percent, visible
-from headcount.plot._words import DISAGREES, FEW, UNTOLD, WHY, trust
+from headcount.io.write import as_result, load_result
+from headcount.plot.picture import count_text, label, percent, visible
+from headcount.plot.words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior import Posterior
-from headcount.posterior._dataset import sums_of
-from headcount.posterior._result import MC_ERROR
+from headcount.posterior.dataset import sums_of
+from headcount.posterior.result import MC_ERROR
 from headcount.report._background import Background
 from headcount.report._payload import has_margins, payload, time_labels
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.dates import readable
-from headcount.plot._picture import label, visible
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
-from headcount.plot._words import CERTAINTY, WHY, trust
+from headcount.plot.picture import label, visible
+from headcount.plot.words import CERTAINTY, WHY, trust
 from headcount.report._background import Background
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from headcount.individual import MarkovChain, Model
 from headcount.individual._model import checked_model
 from headcount.labels import coordinate
 from headcount.observe import Problem
-from headcount.observe._binding import positions
-from headcount.observe._cloud import alone
+from headcount.observe.binding import positions
+from headcount.observe.cloud import alone
 from headcount.population import (
     CGM,
     CountTables,

@@ -1,6 +1,11 @@
 """Gaussian solvers, one per shape of graph: given Gaussian sites on what is observed, the moments."""
 
-from headcount.structure._base import (
+from headcount.structure._gaussian_tree import Contradiction, GaussianTree
+from headcount.structure._junction import JunctionStructure
+from headcount.structure._junction_draws import JunctionDrawsStructure
+from headcount.structure._matrix_free import MatrixFreeStructure
+from headcount.structure._tree import TreeStructure
+from headcount.structure.base import (
     AFFORDABLE_ON_DEVICE,
     Field,
     Known,
@@ -13,11 +18,6 @@ from headcount.structure._base import (
     kind_of,
     structure_for,
 )
-from headcount.structure._gaussian_tree import Contradiction, GaussianTree
-from headcount.structure._junction import JunctionStructure
-from headcount.structure._junction_draws import JunctionDrawsStructure
-from headcount.structure._matrix_free import MatrixFreeStructure
-from headcount.structure._tree import TreeStructure
 
 __all__ = [
     "AFFORDABLE_ON_DEVICE",

@@ -37,16 +37,16 @@ from scipy.sparse import csc_array, csr_array, diags_array
 
 from headcount import memory
 from headcount.individual import ModelError
-from headcount.individual._possible import summed
-from headcount.population._laplacian import inverse_or_zero
+from headcount.individual.possible import summed
+from headcount.population.laplacian import inverse_or_zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headcount._linalg import Array
     from headcount._types import Index
-    from headcount.individual._junction_tree import CliqueLaw
-    from headcount.individual._possible import Margin, Possible
+    from headcount.individual.junction_tree import CliqueLaw
+    from headcount.individual.possible import Margin, Possible
     from headcount.observe import Site
     from headcount.tables import Scope
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headcount._device import host, namespace, on_host
-from headcount.structure._base import NotPositiveDefinite
 from headcount.structure._matrix_free_kernels import advance, read, spread, turn_way
+from headcount.structure.base import NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

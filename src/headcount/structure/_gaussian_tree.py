@@ -56,15 +56,15 @@ from headcount._linalg import (
     threads_for,
 )
 from headcount.individual import ModelError
-from headcount.structure._base import Field, NotPositiveDefinite
+from headcount.structure.base import Field, NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headcount._linalg import Array
     from headcount._types import Index
-    from headcount.structure._base import Known
     from headcount.structure._tree import Step
+    from headcount.structure.base import Known
     from headcount.tables import Domain, Scope
 
 

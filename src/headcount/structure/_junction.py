@@ -35,17 +35,17 @@ from headcount._linalg import (
 )
 from headcount.checks import instance
 from headcount.individual import Model
-from headcount.structure._base import Field, Known, Moments, NotPositiveDefinite, Structure, by_site
 from headcount.structure._clique_passes import CHUNK, CliquePasses
 from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
+from headcount.structure.base import Field, Known, Moments, NotPositiveDefinite, Structure, by_site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
     from headcount.observe import Site
-    from headcount.structure._base import Solver
     from headcount.structure._gaussian_tree import Solution
+    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 FOLLOWS = 1e-13

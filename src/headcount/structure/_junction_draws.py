@@ -18,7 +18,6 @@ from scipy import sparse
 from headcount import memory
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
-from headcount.structure._base import Field, Known, Moments, Recall, Sampling, by_site
 from headcount.structure._clique_passes import CliquePasses, table_adder
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
 from headcount.structure._junction import WholeTable
@@ -38,13 +37,14 @@ from headcount.structure._variance_draws import (
     most_final,
     posterior_block,
 )
+from headcount.structure.base import Field, Known, Moments, Recall, Sampling, by_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headcount._linalg import Array
     from headcount.observe import Site
-    from headcount.structure._base import Solver
+    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 COVARIANCES = Stop(absolute=1e-10)

@@ -29,17 +29,6 @@ from headcount._device import host, issparse, on_host
 from headcount._linalg import threads_for
 from headcount.checks import instance
 from headcount.individual import FactoredTree, ModelError, RootedTree
-from headcount.structure._base import (
-    Field,
-    Known,
-    Moments,
-    MovesOf,
-    NotPositiveDefinite,
-    Recall,
-    Sampling,
-    Structure,
-    by_site,
-)
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, of_any_sign
 from headcount.structure._prior_operator import Passes, PriorOperator, rows_of
 from headcount.structure._variance_draws import (
@@ -60,14 +49,25 @@ from headcount.structure._variance_draws import (
     prior_draws,
     regressed,
 )
+from headcount.structure.base import (
+    Field,
+    Known,
+    Moments,
+    MovesOf,
+    NotPositiveDefinite,
+    Recall,
+    Sampling,
+    Structure,
+    by_site,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headcount._linalg import Array
-    from headcount.individual._rooted_tree import Place
+    from headcount.individual.rooted_tree import Place
     from headcount.observe import Site
-    from headcount.structure._base import Solver
+    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 NO_VARIANCE = 1e-14

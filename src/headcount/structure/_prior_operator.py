@@ -30,8 +30,8 @@ import numpy as np
 from scipy import sparse
 
 from headcount._device import host, issparse, multiply_add, namespace, row_of_entries
-from headcount.individual._rooted_tree import Moves
-from headcount.population._laplacian import inverse_or_zero
+from headcount.individual.rooted_tree import Moves
+from headcount.population.laplacian import inverse_or_zero
 from headcount.structure._matrix_free_kernels import pass_down, pass_up
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The two passes of ``_gaussian_tree``, compiled, for trees of small nodes.
 
 At L = 16 a product takes a microsecond and a Python call several: the whole solve, the noise factors included, is therefore one
-compiled function. The formulas are those of ``population._laplacian`` and ``_gaussian_tree``, which stay the readable statement.
+compiled function. The formulas are those of ``population.laplacian`` and ``_gaussian_tree``, which stay the readable statement.
 
 Plain loops over arrays made in Python, and one call of BLAS: slices, transposes, new arrays and ``np.dot`` are each compiled anew for
 every shape and layout that they meet, and made up most of the 12 s (CPU) that the first solve on a fresh machine took.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount._compile import bare, bare_sums, kernel
-from headcount.population._laplacian import eliminate_columns, fill_elimination_order, negative_weights
+from headcount.population.laplacian import eliminate_columns, fill_elimination_order, negative_weights
 
 
 def solve_small(

@@ -42,17 +42,7 @@ from headcount._linalg import (
 from headcount.checks import instance
 from headcount.individual import RootedTree
 from headcount.population import EdgeConditional
-from headcount.population._laplacian import inverse_or_zero
-from headcount.structure._base import (
-    Known,
-    Moments,
-    NotPositiveDefinite,
-    Structure,
-    by_site,
-    itself,
-    margin_rows,
-    selection,
-)
+from headcount.population.laplacian import inverse_or_zero
 from headcount.structure._gaussian_tree import (
     CliqueView,
     GaussianTree,
@@ -62,16 +52,26 @@ from headcount.structure._gaussian_tree import (
     TreeField,
 )
 from headcount.structure._small import solve_small, upward_pass
+from headcount.structure.base import (
+    Known,
+    Moments,
+    NotPositiveDefinite,
+    Structure,
+    by_site,
+    itself,
+    margin_rows,
+    selection,
+)
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headcount._linalg import Array
-    from headcount.individual._rooted_tree import Place
+    from headcount.individual.rooted_tree import Place
     from headcount.observe import Site
-    from headcount.structure._base import Field
     from headcount.structure._gaussian_tree import Solution, Upward
+    from headcount.structure.base import Field
 
 LOST = 1e-6
 """Rounding error of a flow's variance, relative to the expected flow, above which its squares are summed term by term. Matrix

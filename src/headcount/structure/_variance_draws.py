@@ -25,8 +25,8 @@ from scipy import sparse
 from headcount._device import connected, host, issparse, namespace, on_host
 from headcount._linalg import threads_for
 from headcount.structure import _matrix_free_kernels as kernels
-from headcount.structure._base import NotPositiveDefinite
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
+from headcount.structure.base import NotPositiveDefinite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headcount.engines._engine import DirectEngine, Rule, whole
+from headcount.engines.engine import DirectEngine, Rule, whole
 from headcount.engines.exact._count_states import QUICK as QUICK_STEPS
 from headcount.engines.exact._count_states import Work, count_state_beliefs, count_states_fit
 from headcount.engines.exact._enumerate import (

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from headcount import memory
 from headcount.engines._cost import BYTES, sizes
-from headcount.engines._engine import Rule, flag, or_none, whole
+from headcount.engines.engine import Rule, flag, or_none, whole
 from headcount.engines.exact._few_individuals import push
 from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
 from headcount.engines.sampling._path_moves import (

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headcount.engines._engine import IterativeEngine, Rule, number, whole
+from headcount.engines.engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import SamplingArrays, Sums, row_kappa, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
 from headcount.engines.sampling._worms import exact_nodes_of, exchanged, never_moved, overlapping_totals
 from headcount.observe import ProblemError
-from headcount.posterior import Beliefs, Promises, Status
-from headcount.posterior._beliefs import Sizes
+from headcount.posterior import Beliefs, Promises, Sizes, Status
 
 if TYPE_CHECKING:
     from headcount._types import Array, Scope

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headcount.engines._cost import MOST_AT_ONCE
-from headcount.engines._engine import iterate
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
 from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
+from headcount.engines.engine import iterate
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ is a constant factor :math:`\ell(y \mid k)`. At the most probable counts the pri
 .. math:: \log\frac{p(k \pm 1)}{p(k)} \approx \log\ell(y \mid k \pm 1) - \log\ell(y \mid k) \mp g
 
 says which readings are such (one individual more here is one fewer elsewhere). What exact counts, these among them, force other cells
-and flows to be is found by linear programs (`posterior/_program.py`) and is exact as well: a flow without a choice has no Gaussian.
+and flows to be is found by linear programs (`posterior/program.py`) and is exact as well: a flow without a choice has no Gaussian.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from headcount.engines._tilting import read_twice
 from headcount.engines.tilted._centre import MOST_WHOLE
-from headcount.posterior._program import certain_sites, implied
+from headcount.posterior.program import certain_sites, implied
 
 if TYPE_CHECKING:
     from headcount._types import Array

@@ -38,19 +38,19 @@ from headcount.engines._cost import (
     gaussian_memory,
     gaussian_seconds,
 )
-from headcount.engines._engine import DirectEngine, Engine, Rule, number, one_of, or_none, whole
 from headcount.engines._tilting import Tilts, kind_on_device
+from headcount.engines.engine import DirectEngine, Engine, Rule, number, one_of, or_none, whole
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
+from headcount.posterior import Beliefs, GaussianBeliefs
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
-from headcount.structure._base import itself
+from headcount.structure.base import itself
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headcount._types import Array
     from headcount.observe import Problem
-    from headcount.observe._binding import Site
+    from headcount.observe.binding import Site
     from headcount.structure import Field, Structure
 
 ROUNDING = 1e-6

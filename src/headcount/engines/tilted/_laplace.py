@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from headcount.engines._cost import GaussianUse
-from headcount.engines._engine import IterativeEngine, number, whole
 from headcount.engines._tilting import require_numbers
+from headcount.engines.engine import IterativeEngine, number, whole
 from headcount.engines.tilted._centre import Centre
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
-from headcount.posterior._beliefs import Beliefs, GaussianBeliefs
+from headcount.posterior import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
     from headcount._types import Array, Mask

@@ -20,7 +20,7 @@ import numpy as np
 
 from headcount.engines.tilted._projection import CERTAIN, LEAST_PRECISION, LEAST_SD, Entries, Projected
 from headcount.observe import Observation, Site
-from headcount.observe._cloud import SIZES
+from headcount.observe.cloud import SIZES
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

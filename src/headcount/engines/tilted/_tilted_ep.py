@@ -23,9 +23,9 @@ import numpy as np
 
 from headcount._device import find_device
 from headcount.engines._cost import MOST_AT_ONCE, MOST_WITH_GRIDS, GaussianUse
-from headcount.engines._engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines._map import MAP, first_tilts
 from headcount.engines._tilting import Tilts, require_numbers
+from headcount.engines.engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, meet_exact_margins
 from headcount.engines.tilted._certain import certain_counts
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
@@ -34,8 +34,8 @@ from headcount.engines.tilted._size_sites import Sizes, size_sites, with_size_si
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.observe import SIZES
 from headcount.population import PoissonSize
-from headcount.posterior._beliefs import Beliefs
-from headcount.posterior._program import IMPLIED, size_range
+from headcount.posterior import Beliefs
+from headcount.posterior.program import IMPLIED, size_range
 from headcount.structure import Contradiction, NotPositiveDefinite, Recall
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount.observe import Exact, Site
-from headcount.observe._cloud import SIZES
+from headcount.observe.cloud import SIZES
 from headcount.tables import Domain
 
 if TYPE_CHECKING:

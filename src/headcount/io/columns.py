@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount.dates import parse_date
-from headcount.io._source import Findings, Labels, Source, label_text, listed, open_source
 from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
+from headcount.io.source import Findings, Labels, Source, label_text, listed, open_source
 
 if TYPE_CHECKING:
     import pandas as pd

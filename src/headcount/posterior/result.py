@@ -21,9 +21,9 @@ from headcount.dates import as_datetime, readable
 from headcount.errors import ModelError
 from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
-from headcount.posterior._derived import seen_as
-from headcount.posterior._doubt import flow_doubt
-from headcount.posterior._interval import checked_level, sd_of, tails
+from headcount.posterior.derived import seen_as
+from headcount.posterior.doubt import flow_doubt
+from headcount.posterior.interval import checked_level, sd_of, tails
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headcount._types import Array, Scope
     from headcount.individual import Model
     from headcount.observe import LearnedStart, Start
-    from headcount.observe._cloud import Seen
+    from headcount.observe.cloud import Seen
     from headcount.posterior._posterior import Posterior
     from headcount.posterior._sums import Sums
 

@@ -26,7 +26,7 @@ from scipy import sparse
 from headcount._compile import bare, bare_sums, worth
 from headcount._device import Device, host, issparse, namespace, on_host, row_of_entries
 from headcount.errors import ModelError
-from headcount.individual._junction_tree import JunctionTree
+from headcount.individual.junction_tree import JunctionTree
 
 Matrix = Any
 """A dense ``(L_u, L_v)`` float array or a `scipy.sparse.csr_array` of that shape (None at the root)."""

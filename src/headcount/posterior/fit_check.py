@@ -32,11 +32,11 @@ import numpy as np
 from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from headcount._linalg import threads_for
-from headcount.observe._binding import by_family
 from headcount.observe._start import FROM_PAST
+from headcount.observe.binding import by_family
 from headcount.population import CGM, Flocks, Overdispersion, ToEstimate, step_moments
 from headcount.population._cgm import multinomial, overdispersed_moves
-from headcount.posterior._doubt import (
+from headcount.posterior.doubt import (
     DISPERSION,
     SCATTER_GAIN,
     Advice,
@@ -47,7 +47,7 @@ from headcount.posterior._doubt import (
     more_information,
     told_churn,
 )
-from headcount.posterior._result import is_plain_chain
+from headcount.posterior.result import is_plain_chain
 from headcount.structure import TreeStructure
 from headcount.structure._clique_passes import CliquePasses
 from headcount.tables import dense

@@ -16,11 +16,10 @@ import numpy as np
 from headcount._disk import replacing
 from headcount.dates import readable
 from headcount.labels import meant
-from headcount.plot._words import trust
-from headcount.posterior import Posterior
-from headcount.posterior._interval import tails
-from headcount.posterior._result import Result
-from headcount.posterior._stored import StoredPosterior
+from headcount.plot.words import trust
+from headcount.posterior import Posterior, StoredPosterior
+from headcount.posterior.interval import tails
+from headcount.posterior.result import Result
 
 if TYPE_CHECKING:
     import os
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from headcount.plot._words import Trust
+    from headcount.plot.words import Trust
 
 # Okabe and Ito's colours, told apart with any kind of colour vision.
 BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, BLACK = (

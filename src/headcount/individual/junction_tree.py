@@ -31,7 +31,7 @@ from headcount.errors import ModelError, raise_all, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
-    from headcount.individual._possible import Possible
+    from headcount.individual.possible import Possible
 
 NO_LAW = "the potentials are −inf for every configuration, so no law is left: check the structural zeros"
 _BYTES = 8

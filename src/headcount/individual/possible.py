@@ -2,7 +2,7 @@ r"""The possible entries of clique tables, and belief propagation over these alo
 
 A configuration of a clique is possible if no factor forbids it and every neighbouring clique has a possible configuration that agrees
 with it: one collect and one distribute pass of truth values. Deterministic networks leave few (of 3.4 million entries of ``water``'s
-cliques 28 000 are possible). The passes are those of `_junction_tree`, as loops over lists: per entry one exponential, and per separator
+cliques 28 000 are possible). The passes are those of `junction_tree`, as loops over lists: per entry one exponential, and per separator
 one look-up,
 
     collect:     beta_C(e) = theta_C(e) + sum_{children K} m_K(s_K(e)),     m_K(s) = log sum_{e: s(e) = s} exp beta_K(e)
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from headcount._compile import bare_sums
 from headcount._types import Array, Index, Scope
 from headcount.errors import ModelError
-from headcount.individual._junction_tree import NO_LAW, CliqueLaw, JunctionTree, Plan
+from headcount.individual.junction_tree import NO_LAW, CliqueLaw, JunctionTree, Plan
 
 LISTED_FROM = 50_000
 """Table entries in all from which belief propagation runs over lists of possible ones, compiled: below it takes a millisecond in NumPy."""

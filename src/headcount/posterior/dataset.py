@@ -24,8 +24,9 @@ from headcount.checks import whole_number
 from headcount.observe import LearnedStart, Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
-from headcount.posterior._fit_check import count_labels
-from headcount.posterior._result import (
+from headcount.posterior._sums import Sums
+from headcount.posterior.fit_check import count_labels
+from headcount.posterior.result import (
     COORDINATES,
     MC_ERROR,
     SUMMARY,
@@ -37,7 +38,6 @@ from headcount.posterior._result import (
     table_scopes,
     written,
 )
-from headcount.posterior._sums import Sums
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.errors import ModelError, shown
 from headcount.individual import RootedTree, Tree
-from headcount.observe._cloud import SIZES, Candidates, Seen, View, law_of_moves
+from headcount.observe.cloud import SIZES, Candidates, Seen, View, law_of_moves
 from headcount.population import Exactly
 from headcount.posterior._beliefs import Beliefs, GaussianBeliefs, Promises, Sizes
 from headcount.posterior._draws import whole_draws
-from headcount.posterior._interval import law_of_count
+from headcount.posterior.interval import law_of_count
 from headcount.tables import dense
 
 if TYPE_CHECKING:

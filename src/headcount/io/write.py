@@ -32,10 +32,10 @@ from headcount.dates import readable
 from headcount.errors import shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
-from headcount.io._source import TableError
+from headcount.io.source import TableError
 from headcount.posterior import Posterior
-from headcount.posterior._dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
-from headcount.posterior._result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
+from headcount.posterior.dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
+from headcount.posterior.result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
 
 if TYPE_CHECKING:
     import os
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import MarkovChain
-    from headcount.io._tables import Places
+    from headcount.io.tables import Places
     from headcount.observe import LearnedStart
     from headcount.simulate import World
 

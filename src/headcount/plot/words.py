@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from headcount.posterior._result import Result
+    from headcount.posterior.result import Result
 
 SURE, LESS_SURE, PERHAPS_NONE, IN_DOUBT = "sure", "less sure", "perhaps none", "in doubt"
 CERTAINTY = {

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.observe._binding import by_family
+from headcount.observe.binding import by_family
 from headcount.population import SizeLaw, as_law
 from headcount.posterior._beliefs import Beliefs, Promises, Sizes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headcount._types import Array, Index, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
-    from headcount.observe._binding import Part, Site
+    from headcount.observe.binding import Part, Site
 
 LARGEST_SIZE = 100_000
 """Largest N that is added up; chosen, not measured: 0.8 MB per count and array."""

@@ -49,8 +49,8 @@ from headcount.individual import (
 )
 from headcount.individual._rooted_models import MOST_DENSE
 from headcount.observe._base import Observation
-from headcount.observe._binding import Site
 from headcount.observe._noises import Exact
+from headcount.observe.binding import Site
 from headcount.population import Dispersion, Exactly, Numbers, Others, SizeLaw
 from headcount.tables import dense
 
@@ -581,7 +581,7 @@ def equal_records(records: Records) -> list[list[int]]:
 
 def _given(tree: RootedTree, records: Records, r: int) -> RootedTree:
     """The law of one individual given its record."""
-    from headcount.individual._rooted_tree import tilted
+    from headcount.individual.rooted_tree import tilted
 
     potentials: list[Array | None] = [None] * len(tree.variables)
     for node, (rows, likelihood) in records.seen.items():

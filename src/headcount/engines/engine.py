@@ -18,13 +18,13 @@ import numpy as np
 
 from headcount._linalg import threads_for
 from headcount.engines._cost import other_memory
-from headcount.posterior._beliefs import Outcome, Status
+from headcount.posterior import Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headcount.observe import Problem
-    from headcount.posterior._beliefs import Beliefs
+    from headcount.posterior import Beliefs
 
     Start = Mapping[str, Any] | None
 
