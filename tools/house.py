@@ -64,6 +64,19 @@ def code_lines(text: str) -> int:
     return len(lines - docstrings)
 
 
+def private_imports() -> list[tuple[str, str]]:
+    """(file, module) for every import of a module whose name begins with an underscore from outside its package."""
+    found = []
+    for path in files():
+        place = path.relative_to(SOURCE)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headcount."):
+                package, *inside = (node.module or "").split(".")[1:]
+                if any(part.startswith("_") for part in inside) and package != place.parts[0]:
+                    found.append((str(place), f"{package}.{'.'.join(inside)}"))
+    return found
+
+
 def decisions(node: ast.AST) -> int:
     """Decisions inside a node, counted as radon does; nested functions and classes, and what is asserted, are left out."""
     count = 0
@@ -237,6 +250,7 @@ def measures() -> dict[str, int | None]:
     return {
         "code lines in src": sum(map(code_lines, texts.values())),
         "files in src": len(texts),
+        "private modules imported across packages": len(set(private_imports())),
         "modules reachable from TiltedEP": len(reachable()),
         "blocks rated C or worse": sum(block.complexity >= COMPLEX for block in found),
         "blocks rated D or worse": sum(block.complexity >= VERY_COMPLEX for block in found),

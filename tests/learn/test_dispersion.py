@@ -152,6 +152,42 @@ def test_a_sharp_peak_next_to_the_end_of_its_range_is_found(sharpness, start):
     assert curvature == pytest.approx(sharpness, rel=0.2)
 
 
+@pytest.mark.parametrize("top", [-0.7, -0.2])
+@pytest.mark.parametrize("sharpness", [2.0, 300.0])
+def test_a_maximum_below_the_range_is_where_it_would_be(top: float, sharpness: float) -> None:
+    """A Gaussian's evidence in log variance that falls from the lower end of the range on has its top and curvature beyond it."""
+    peak = Peak(lambda psi: -sharpness * (psi + math.exp(top - psi)), 0.0, 14.0)
+    where, curvature = peak.search(0.3)
+    assert where == pytest.approx(top, abs=1e-3)
+    assert curvature == pytest.approx(sharpness, rel=1e-2)
+
+
+def timetabled(seed: int) -> hc.Problem:
+    """Exact counts of individuals of whom four in ten move by a timetable: they scatter less than independent ones."""
+    rng = np.random.default_rng(seed)
+    matrix = 0.4 * np.eye(4) + 0.6 * rng.dirichlet(np.ones(4), 4)
+    first = rng.dirichlet(np.full(4, 3.0))
+    counts = [rng.multinomial(3000, first)]
+    for _ in range(6):
+        planned = np.floor(0.4 * counts[-1][:, None] * matrix).astype(int)
+        rest = [rng.multinomial(k, p) for k, p in zip(counts[-1] - planned.sum(1), matrix, strict=True)]
+        counts.append(planned.sum(0) + np.sum(rest, axis=0))
+    return hc.Problem(hc.MarkovChain(first, matrix, length=7), 3000, hc.Exact(np.array(counts, float)))
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_check_and_estimate_see_the_scatter_on_one_side_of_one(seed: int) -> None:
+    """Where the check finds less scatter than the model's, `estimate` finds as much, and widens nothing."""
+    problem = timetabled(seed)
+    told = hc.infer(problem).fit_check.dispersion
+    assert told < 0.7
+    found = hc.infer(problem, dispersion="estimate").dispersion_estimate
+    assert found is not None
+    assert np.exp(found.psi) == pytest.approx(told, rel=0.02)
+    assert found.used.is_none or found.used.text.endswith(":1")
+    assert found.value == 1.0
+
+
 def test_a_flat_or_rising_function_has_no_peak():
     """Curvature 0 says so."""
     assert Peak(lambda psi: 0.0, 0.0, 5.0).search(1.0)[1] == 0.0
@@ -348,18 +384,21 @@ def test_a_forecast_needs_a_dispersion_of_the_future():
 
 
 def test_narrower_intervals_must_be_earned():
-    """Timetables (φ = .05, seen exactly) are found; counts of independent individuals give no φ below 1."""
+    """Timetables (φ = .05, seen exactly) are found where φ is asked for by name; counts of independent individuals give none below 1."""
     rng = np.random.default_rng(2)
     n = [np.array([500.0, 300.0, 200.0])]
     for _ in range(9):  # nearly as many as expected go each way, every time
         n.append(n[-1] @ MOVES + 0.2 * rng.normal(size=3))
         n[-1] = np.rint(n[-1] * 1000 / n[-1].sum())
         n[-1][0] += 1000 - n[-1].sum()
-    schedule = hc.Problem(CHAIN, 1000, [hc.Exact(np.array(n))], dispersion="estimate")
+    schedule = hc.Problem(CHAIN, 1000, [hc.Exact(np.array(n))], dispersion="estimate:phi")
     assert hc.infer(schedule).dispersion_estimate.value < 0.3
+    unasked = hc.infer(schedule, dispersion="estimate").dispersion_estimate
+    assert unasked.value == unasked.value_at(0.0)
     alone = simulate.population(CHAIN, 1000, rng=3)
-    found = hc.infer(hc.Problem(CHAIN, 1000, [hc.Poisson(alone.observed)], dispersion="estimate"))
-    assert found.dispersion_estimate.psi >= 0.0
+    for text in ("estimate", "estimate:phi"):
+        found = hc.infer(hc.Problem(CHAIN, 1000, [hc.Poisson(alone.observed)], dispersion=text))
+        assert found.dispersion_estimate.value >= found.dispersion_estimate.value_at(0.0)
 
 
 def test_a_learned_initial_law_does_not_pass_for_scatter():

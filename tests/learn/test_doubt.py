@@ -135,7 +135,7 @@ def test_less_scatter_than_chance_is_found_only_where_it_is_asked_for_and_names_
     )
     assert found is not None
     assert asked is not None
-    assert asked.psi < 0 <= found.psi
+    assert asked.value < 1.0 == found.value
 
 
 def test_an_unknown_number_without_a_rate_says_first_that_everybody_is_counted() -> None:

@@ -396,14 +396,16 @@ def integral_of_tables(tables: ManyTables, labels: Any) -> tuple[Integral, Array
         drawn[d] = one.parameters + (one.root @ rng.normal(size=near.size)).reshape(near.shape)
     parts = [slice(begin, begin + BATCH) for begin in range(0, DRAWS, BATCH)]
     counts = np.concatenate([tables.expected(drawn[part], psi[part], rng) for part in parts])
+    effective = float(1.0 / np.sum(scales.weight**2))
     integral = Integral(
         prior="how tables differ: " + ", ".join(tables.scales) + ", each on a weak prior of its logarithm",
         parameters=drawn.reshape(DRAWS, -1),
         psi=None,
-        effective_size=float(1.0 / np.sum(scales.weight**2)),
+        effective_size=effective,
         accepted=1.0,
         failed=float(np.mean([one is None for one in scales.found])),
         log_evidence=float(logsumexp(scales.log_weight) - np.log(DRAWS)),
+        log_evidence_error=float(np.sqrt(1.0 / effective - 1.0 / DRAWS)),
         churn=np.zeros(0),
         contraction=_contraction(tables, psi, counts, labels, rng),
         between={name: np.exp(psi[:, s]) for s, name in enumerate(tables.scales)},

@@ -116,7 +116,10 @@ class Peak:
             self(float(x))
 
     def search(self, start: float) -> tuple[float, float]:
-        """(where, curvature −f″ there); the curvature is 0 where the function is flat or still rises at the end of its range."""
+        """(where, curvature −f″ there); the curvature is 0 where the function is flat or still rises at the upper end of its range.
+
+        Where it falls from the lower end on, its maximum is where it would lie if the range went on (`_below`).
+        """
         for x in (start, start - FIRST_STEP, start + FIRST_STEP):
             self(x)
         for _ in range(MOST_EVALUATIONS):
@@ -126,7 +129,7 @@ class Peak:
             if xs[k] == self.high:
                 return self.high, 0.0
             if xs[k] == self.low:
-                return self._measured(self.low, FIRST_STEP**-2)
+                return self._below()
             if len(xs) < 3:
                 self(xs[k] + (2 if k else -2) * FIRST_STEP)
                 continue
@@ -136,6 +139,22 @@ class Peak:
                 return self._measured(top, max(curvature, FLAT))
             self(top)
         return start, 0.0
+
+    def _below(self) -> tuple[float, float]:
+        """Top and curvature of a function that falls from the lower end of its range on, as of a Gaussian's evidence in log variance.
+
+        Counts that scatter less than independent individuals would have phi below 1. The range ends there, but the standard error widens
+        intervals around what they tell, not around the end.
+        """
+        step = FIRST_STEP
+        for _ in range(2):  # the second time by steps of about a standard error
+            top, curvature = self._like_a_variance(self.low, self.low + step, self.low + 2 * step)
+            if not curvature > FLAT:
+                return self.low, 0.0
+            step = float(np.clip(curvature**-0.5, SHORTEST, FIRST_STEP))
+        if top > self.low:
+            return self._measured(self.low, curvature)
+        return max(top, float(np.log(LEAST_PHI))), curvature
 
     def _known(self) -> tuple[list[float], int]:
         """The points with a finite value, in order, and the place of the best."""
@@ -236,7 +255,7 @@ def estimated(
         found = _top(one, peak, begin, alone)
         if found is None:
             continue
-        top = found.gain - 0.5 * parameters * found.psi
+        top = found.gain - 0.5 * parameters * max(found.psi, found.low)
         tried[found.dispersion.text] = top
         if best is None or top - alone > best.gain:
             best, begin = replace(found, gain=top - alone), found.psi

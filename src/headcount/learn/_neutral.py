@@ -66,18 +66,25 @@ STRENGTHS = (0.5, 10.0)
 Larger ones make rows equal, which two margins of one table never contradict."""
 WEIGHT_SD = 2.5
 """Prior sd of a weight whose feature has sd 1 (Gelman et al. 2008): log-odds of 5 either way."""
-FEWEST_DRAWS, MOST_DRAWS, DRAWS_TIMES_WORK = 192, 768, 100_000
-"""Draws: 10⁵ over the work of one evidence, within these. Short series leave several modes, which few draws lose: at 3 sites and 6 times
-the mean churn of three repeated integrals of one world varied by .07 with 192 draws and by .02 to .05 with 768 (5 s), their evidence by
-2 nats."""
-MOVES_PER_POWER = 3
+REPLICATES = 4
+"""Independent samplers, whose differences tell the Monte-Carlo error; their draws are pooled by their evidences."""
+FEWEST_DRAWS, MOST_DRAWS, DRAWS_TIMES_WORK = 96, 512, 70_000
+"""Draws of each: 7·10⁴ over the work of one evidence, within these."""
+FIRST_TIMES = 8
+"""Times as many first draws from the prior: short series leave several modes, some in a small part of the prior, and one that no first
+draw comes near is lost."""
+MOVES_PER_POWER = 6
 """Metropolis steps after every power."""
-LAST_MOVES = 30
+LAST_MOVES = 15
 """Metropolis steps under the whole evidence."""
-EFFECTIVE_SHARE = 0.5
+EFFECTIVE_SHARE = 0.7
 """Share of the draws that must stay effective from one power to the next."""
 MOST_POWERS = 60
 """Powers, at most: 8 to 20 suffice, measured on 3 sites and 6 to 31 times."""
+MOST_SPREAD = 100.0
+"""Variance of log evidences (nats²) beyond which nothing but the largest counts: e¹⁰⁰ is still a number."""
+LEAST_RISE = 1e-6
+"""Least rise of the power from one to the next."""
 BEST_LENGTH, LENGTHS = 2.38, (0.3, 1.2)
 """Length of a Metropolis step along a difference of two draws, times √(2K), best for Gaussian targets (ter Braak 2006), and the factors
 between which it varies, set by hand: targets here have ridges, where shorter steps are taken more often."""
@@ -287,17 +294,21 @@ class Integral:
     psi: Array | None = field(repr=False)
     """log phi, (D,); None where no dispersion was learned."""
     effective_size: float
-    """Of the draws: how many are different, less what Metropolis steps left of where they came from."""
+    """Of the draws: how many independent ones would leave the parameters' means as uncertain as independent samplers do."""
     accepted: float
     """Share of the last Metropolis steps that were taken."""
     failed: float
     """Share of all evidences that could not be computed: such draws are left out."""
     log_evidence: float
     """log ∫ p(y | x) p(x) dx."""
+    log_evidence_error: float
+    """Its Monte-Carlo standard error."""
     churn: Array = field(repr=False)
     """The share that moves in a step, (D,); empty where cells change."""
     contraction: dict[str, float] = field(default_factory=dict)
     """1 − posterior/prior variance of the log-odds of ``"churn"`` and of every move."""
+    churn_error: float = float("nan")
+    """Monte-Carlo standard error of the mean churn."""
     between: dict[str, Array] = field(default_factory=dict, repr=False)
     """Of many tables: draws of the scales of how they differ (`headcount.learn._between`), by name, (D,) each."""
 
@@ -321,7 +332,8 @@ class Integral:
             f"{name} {value:.2f}" for name, value in self.contraction.items() if name == "churn"
         )
         return (
-            f"integrated over under a prior ({self.prior}): {self.effective_size:.0f} effective of {len(self.parameters)} draws"
+            f"integrated over under a prior ({self.prior}): {self.effective_size:.0f} effective of {len(self.parameters)} draws, "
+            f"log evidence {self.log_evidence:.4g} ± {self.log_evidence_error:.1g} (Monte Carlo)"
             + (f"; contraction of {leans}" if leans else "")
         )
 
@@ -459,6 +471,17 @@ class Cloud(NamedTuple):
         )
 
 
+class Replicate(NamedTuple):
+    """What one sampler drew."""
+
+    x: Array
+    """Parameters, and psi last where there is one, (D, K)."""
+    log_evidence: float
+    """log ∫ evidence × prior; −∞ where the last power was not reached."""
+    accepted: float
+    """Share of the last Metropolis steps that were taken."""
+
+
 @dataclass
 class Sampler:
     """Draws from evidence × prior, by powers of the evidence."""
@@ -471,23 +494,23 @@ class Sampler:
     evaluated: int = 0
     failed: int = 0
 
-    def run(self) -> tuple[Cloud, float, float, float]:
-        """Draws, log ∫ evidence × prior, the effective size and the share of the last Metropolis steps that were taken."""
-        cloud = self._from_prior(self.draws)
+    def run(self) -> Replicate:
+        """Draw."""
+        cloud = self._from_prior(FIRST_TIMES * self.draws)
         power, total = 0.0, 0.0
         for _ in range(MOST_POWERS):
-            power, weights, rise = _next_power(cloud.evidence, power)
+            power, weights, rise = _next_power(cloud.evidence, power, EFFECTIVE_SHARE * self.draws)
             total += rise
-            cloud = cloud.taken(_systematic(weights, self.rng))
+            cloud = cloud.taken(_systematic(weights, self.rng, self.draws))
             if power == 1.0:
                 break
             for _ in range(MOVES_PER_POWER):
                 cloud, _ = self._moved(cloud, power)
-        before, accepted = cloud.x.copy(), []
+        accepted = []
         for _ in range(LAST_MOVES):
             cloud, share = self._moved(cloud, power)
             accepted.append(share)
-        return cloud, total if power == 1.0 else np.nan, _effective(before, cloud.x), float(np.mean(accepted))
+        return Replicate(cloud.x, total if power == 1.0 else -np.inf, float(np.mean(accepted)))
 
     def _from_prior(self, count: int) -> Cloud:
         x = self.prior.draw(self.rng, count)
@@ -533,8 +556,9 @@ class Sampler:
         return cloud, taken / count
 
 
-def _next_power(evidence: Array, power: float) -> tuple[float, Array, float]:
-    """The largest power at which `EFFECTIVE_SHARE` of the draws stay effective, their weights, and the log of the mean weight."""
+def _next_power(evidence: Array, power: float, effective: float) -> tuple[float, Array, float]:
+    """The largest power at which so many draws stay effective, their weights, and the log of the mean weight."""
+    from scipy.optimize import brentq  # slow to import
 
     def weighed(new: float) -> tuple[Array, float]:
         with np.errstate(invalid="ignore"):
@@ -542,36 +566,73 @@ def _next_power(evidence: Array, power: float) -> tuple[float, Array, float]:
         total = float(logsumexp(log_w))
         return np.exp(log_w - total), total - float(np.log(len(evidence)))
 
-    alive = np.isfinite(evidence).sum()
-    low, high = power, 1.0
-    for _ in range(60):
-        weights, _ = weighed(high)
-        if 1.0 / np.sum(weights**2) >= EFFECTIVE_SHARE * alive:
-            break
-        middle = 0.5 * (low + high)
-        weights, _ = weighed(middle)
-        if 1.0 / np.sum(weights**2) >= EFFECTIVE_SHARE * alive:
-            low = middle
-        else:
-            high = middle
-        if high - low < 1e-3 * high and low > power:
-            high = low
-    return high, *weighed(high)
+    alive = int(np.isfinite(evidence).sum())
+    least = min(effective, EFFECTIVE_SHARE * alive)
+
+    def spare(new: float) -> float:
+        return float(1.0 / np.sum(weighed(new)[0] ** 2)) - least
+
+    new = 1.0 if spare(1.0) >= 0 else float(brentq(spare, power, 1.0, xtol=1e-3 * LEAST_RISE, rtol=1e-3))
+    return max(new, power + LEAST_RISE), *weighed(max(new, power + LEAST_RISE))
 
 
-def _systematic(weights: Array, rng: np.random.Generator) -> Index:
-    """As many draws as weights say, evenly."""
+def _systematic(weights: Array, rng: np.random.Generator, count: int) -> Index:
+    """So many draws, evenly, as often as weights say."""
+    return np.searchsorted(np.cumsum(weights), (rng.random() + np.arange(count)) / count).clip(
+        max=len(weights) - 1
+    )
+
+
+class Pooled(NamedTuple):
+    """Several independent samplers' draws together, with what their differences tell of the Monte-Carlo error."""
+
+    x: Array
+    log_evidence: float
+    log_evidence_error: float
+    effective_size: float
+    weights: Array
+    """Of the samplers, shape (R,)."""
+
+    @classmethod
+    def of(cls, found: Sequence[Replicate], rng: np.random.Generator) -> Pooled:
+        r"""Draws of all samplers, each as often as its share of the evidence says: every one's is an unbiased estimate of the integral.
+
+        A mean is :math:`\bar a = \sum_r w_r a_r`, with the Monte-Carlo variance
+        :math:`\tfrac{R}{R-1} \sum_r w_r^2 (a_r - \bar a)^2`, and the effective size is that of independent draws with the
+        same ratio of this variance to that of the draws, on average over parameters.
+        Of the evidences Z, which are about log-normal with the variance s² of their logarithms, the mean has the variance
+        :math:`\log(1 + (e^{s^2} - 1)/R)` in logarithms.
+        """
+        log_z = np.array([one.log_evidence for one in found])
+        total = float(logsumexp(log_z))
+        if not np.isfinite(total):
+            return cls(
+                np.concatenate([one.x for one in found]), np.nan, np.nan, 0.0, np.full(len(found), np.nan)
+            )
+        weights = np.exp(log_z - total)
+        every = np.concatenate([one.x for one in found])
+        each = np.concatenate(
+            [np.full(len(one.x), w / len(one.x)) for one, w in zip(found, weights, strict=True)]
+        )
+        x = every[_systematic(each, rng, len(every))]
+        means = np.array([one.x.mean(axis=0) for one in found])
+        share = monte_carlo_variance(means, weights) / np.maximum(x.var(axis=0), 1e-300)
+        count = len(found)
+        spread = float(np.var(log_z, ddof=1)) if np.isfinite(log_z).all() else np.inf
+        error = float(np.sqrt(np.log1p(np.expm1(min(spread, MOST_SPREAD)) / count)))
+        return cls(
+            x,
+            total - float(np.log(count)),
+            error,
+            min(1.0 / max(float(share.mean()), 1e-300), len(every)),
+            weights,
+        )
+
+
+def monte_carlo_variance(each: Array, weights: Array) -> Array:
+    """Of the mean Σ w_r a_r over samplers; ``each`` has one row per sampler."""
     count = len(weights)
-    return np.searchsorted(np.cumsum(weights), (rng.random() + np.arange(count)) / count).clip(max=count - 1)
-
-
-def _effective(before: Array, after: Array) -> float:
-    """Different draws, less what Metropolis steps left of where they came from: D (1 − r)/(1 + r), r the largest correlation."""
-    distinct = len(np.unique(after, axis=0))
-    a, b = (x - x.mean(axis=0) for x in (before, after))
-    r = np.abs((a * b).sum(axis=0)) / np.sqrt(np.maximum((a**2).sum(axis=0) * (b**2).sum(axis=0), 1e-300))
-    largest = float(r.max(initial=0.0))
-    return distinct * (1.0 - largest) / (1.0 + largest)
+    return np.asarray(count / (count - 1) * weights**2 @ (each - weights @ each) ** 2)
 
 
 def integrable(expect: Expectation, estimate: DispersionEstimate | None) -> tuple[Target, Neutral] | None:
@@ -590,21 +651,29 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
     estimate = target.estimate
     ends = None if estimate is None else (max(estimate.low, 0.0), estimate.high)
     draws = int(np.clip(DRAWS_TIMES_WORK // target.work, FEWEST_DRAWS, MOST_DRAWS))
-    sampler = Sampler(target, prior, ends, np.random.default_rng(SEED), draws)
-    cloud, evidence, effective, accepted = sampler.run()
-    x, psi = (cloud.x, None) if ends is None else (cloud.x[:, :-1], cloud.x[:, -1])
-    rng = np.random.default_rng(SEED + 1)
+    rng = np.random.default_rng(SEED)
+    samplers = [Sampler(target, prior, ends, own, draws) for own in rng.spawn(REPLICATES)]
+    found = [sampler.run() for sampler in samplers]
+    pooled = Pooled.of(found, rng)
+    x, psi = (pooled.x, None) if ends is None else (pooled.x[:, :-1], pooled.x[:, -1])
     before = prior.draw_beside(rng, x[rng.integers(len(x), size=PRIOR_DRAWS)])
     churn = target.churn(x)
+    means = (
+        np.array([target.churn(one.x[:, : x.shape[1]]).mean() for one in found])
+        if len(churn)
+        else np.zeros(0)
+    )
     return Integral(
         prior=prior.words(x),
         parameters=x,
         psi=psi,
-        effective_size=effective,
-        accepted=accepted,
-        failed=sampler.failed / max(sampler.evaluated, 1),
-        log_evidence=evidence,
+        effective_size=pooled.effective_size,
+        accepted=float(np.mean([one.accepted for one in found])),
+        failed=sum(one.failed for one in samplers) / max(sum(one.evaluated for one in samplers), 1),
+        log_evidence=pooled.log_evidence,
+        log_evidence_error=pooled.log_evidence_error,
         churn=churn,
+        churn_error=float(np.sqrt(monte_carlo_variance(means, pooled.weights))) if len(means) else np.nan,
         contraction=_contraction(target, before, x, churn),
     )
 

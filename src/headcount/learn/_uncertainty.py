@@ -660,6 +660,9 @@ def _over_draws(
     numbers = {
         "parameter_draws": len(draws),
         "parameter_effective_size": integral.effective_size,
+        "parameter_log_evidence": integral.log_evidence,
+        "parameter_log_evidence_mc_error": integral.log_evidence_error,
+        "parameter_churn_mc_error": integral.churn_error,
         "parameter_moves_accepted": integral.accepted,
         "parameter_evidences_failed": integral.failed,
     }
