@@ -303,3 +303,104 @@ def test_a_past_is_read_once_and_again_when_it_was_written_again(
     assert read == [tmp_path]
     file.write_text("new")
     assert _series.past_result(tmp_path).last == "new"
+
+
+def windows(tables: Path, out: str, *more: Any) -> tuple[int, str]:
+    common = ["--transitions", tables / "moves.csv", "--population", 800, "--window", 4]
+    return run("infer", tables / "counts.csv", *common, "--out", tables / out, *more)
+
+
+def test_windows_are_one_run(tables: Path) -> None:
+    """Windows give the counts of one run within .1 sd, in the same table, and say their status, number and file."""
+    code, text = windows(tables, "long", "--min-flow", 0)
+    assert code == 0, text
+    assert "converged" in text
+    assert "3 windows of 4 steps" in text
+    common = ["--transitions", tables / "moves.csv", "--population", 800]
+    assert run("infer", tables / "counts.csv", *common, "--out", tables / "whole", "--quiet")[0] == 0
+    one, other = (pd.read_csv(tables / name / "nodes.csv") for name in ("whole", "long"))
+    both = one.merge(other, on=["time", "cell"], suffixes=("", "_long"))
+    assert len(both) == len(one) == len(other)
+    assert ((both["mean"] - both["mean_long"]).abs() / both["sd"]).max() < 0.1
+    flows = pd.concat([pd.read_csv(path) for path in sorted((tables / "long").glob("part-*-flows.csv"))])
+    assert len(flows) == len(pd.read_csv(tables / "whole" / "flows.csv"))
+    said = json.loads((tables / "long" / "summary.json").read_text())
+    assert (said["status"], said["windows"], said["times"]) == ("converged", 3, 12)
+
+
+def test_windows_go_on_after_an_interruption(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the third window says how many are written; the same command finishes, and repeats none of them."""
+    from headcount.io import _long
+
+    real, calls = _long._write, []
+
+    def stop(*given: Any, **more: Any) -> None:
+        calls.append(given[2].name)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        real(*given, **more)
+
+    monkeypatch.setattr(_long, "_write", stop)
+    code, text = windows(tables, "long")
+    assert code == 130
+    assert "2 of 3 windows are written; run the same command again to go on" in " ".join(text.split())
+    assert "nothing was written" not in " ".join(text.split())
+    assert not (tables / "long" / "summary.json").exists()
+    assert windows(tables, "long")[0] == 0
+    assert calls == [f"part-{k:06d}.nc" for k in (0, 1, 2, 2)]
+    assert len(pd.read_csv(tables / "long" / "nodes.csv")) == 48
+
+
+def test_a_window_that_does_not_converge_is_said(tables: Path) -> None:
+    """The run's status is that of the window that did not converge, with exit code 4, in summary and index."""
+    code, text = windows(tables, "long", "--engine", "TiltedEP", "--set", "max_iterations=1")
+    assert code == 4, text
+    assert "windows did not converge" in " ".join(text.split())
+    said = json.loads((tables / "long" / "summary.json").read_text())
+    assert said["status"] != "converged"
+    assert said["windows_not_converged"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--report"], "--report"),
+        (["--draws", 5, "--omx"], "--omx, --draws"),
+        (["--seed", 1], "--seed"),
+        (["--workers", 2], "--workers"),
+        (["--alarm", 0.1], "--after"),
+    ],
+)
+def test_what_windows_cannot_answer_is_named(tables: Path, more: list[Any], named: str) -> None:
+    """Options that need one run are refused by name before anything is written."""
+    code, text = windows(tables, "long", *more)
+    assert code == 2
+    assert named in text
+    assert not (tables / "long").exists()
+
+
+def test_windows_refuse_a_folder_of_one_run(tables: Path) -> None:
+    """A folder with the answer of one run, and an earlier run to go on from, are refused beside windows."""
+    first_week(tables)
+    assert "give another folder" in " ".join(windows(tables, "r0")[1].split())
+    code, text = windows(tables, "long", "--after", tables / "r0")
+    assert code == 2
+    assert "leave it out beside --after" in " ".join(text.split())
+
+
+def test_a_series_beyond_memory_is_inferred_in_windows(tmp_path: Path) -> None:
+    """Where one run does not fit the memory limit and windows do, windows are taken and said so, in plan and infer; else one run is."""
+    times = pd.date_range("2024-01-01", periods=900, freq="h").strftime("%Y-%m-%d %H:%M")
+    rng, cells = np.random.default_rng(2), [f"c{k}" for k in range(12)]
+    counts = pd.DataFrame(rng.poisson(20, (900, 12)), columns=cells, index=times)
+    tidy = counts.rename_axis("time").reset_index().melt("time", var_name="cell", value_name="count")
+    tidy.to_csv(tmp_path / "counts.csv", index=False)
+    moves = 0.6 * np.eye(12) + 0.4 / 12
+    pairs = [(a, b, moves[i, j]) for i, a in enumerate(cells) for j, b in enumerate(cells)]
+    pd.DataFrame(pairs, columns=["from", "to", "probability"]).to_csv(tmp_path / "moves.csv", index=False)
+    told = [tmp_path / "counts.csv", "--transitions", tmp_path / "moves.csv", "--population", 240]
+    _, free = run("plan", *told)
+    assert "windows of 168" not in free
+    code, tight = run("plan", *told, "--memory-limit", "120MB")
+    assert code == 0, tight
+    assert "6 windows of 168 steps" in " ".join(tight.split())

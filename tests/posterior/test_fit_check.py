@@ -262,3 +262,17 @@ def test_the_skewness_of_a_quadratic_form_is_that_of_gaussian_draws():
         assert found.mean == pytest.approx(k)
         assert found.sd == pytest.approx(np.sqrt(2 * k))
         assert found.skewness == pytest.approx(np.sqrt(8 / k))
+
+
+def test_prior_moments_go_on_from_the_last_that_were_asked_for() -> None:
+    """Times asked for one after the other, or back again, have the moments that each has by itself."""
+    model = hc.MarkovChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], length=6)
+    problem = hc.Problem(model, 100, [hc.Poisson(np.full((6, 2), 50.0))], dispersion=hc.Flocks(3))
+    reached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for time in (1, 2, 5, 0, 3):
+        site = [s for s in problem.sites if s.scope == (time,)]
+        for found, alone in zip(
+            prior_moments(problem, site, reached), prior_moments(problem, site), strict=True
+        ):
+            np.testing.assert_allclose(found, alone, rtol=1e-12)
+        assert list(reached) == [time]

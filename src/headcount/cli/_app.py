@@ -218,6 +218,17 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Windows:
+    """How infer takes a long series."""
+
+    window: int | None = _option(
+        "Infer a long series so many steps at a time, in bounded memory; a run that was stopped goes on.",
+        show_default="168 where one run would not fit into memory with spreads",
+        min=1,
+    )
+
+
+@dataclass(frozen=True)
 class Learning:
     """How fit learns."""
 
@@ -400,7 +411,7 @@ def _root(
 
 @app.command()
 @takes_options
-def infer(counts: Counts, *, output: Output, series: Series, options: Options) -> None:
+def infer(counts: Counts, *, output: Output, series: Series, windows: Windows, options: Options) -> None:
     """Infer how many were where and how they moved, with intervals.
 
     COUNTS may be a folder of tables (weeks), which are inferred one after the other. Exit codes: 2 bad input, 3 too large for the memory
@@ -408,7 +419,7 @@ def infer(counts: Counts, *, output: Output, series: Series, options: Options) -
     """
     from headcount.cli._run import run_infer
 
-    run_infer(counts, options, output, series)
+    run_infer(counts, options, output, series, windows.window)
 
 
 @app.command()
@@ -440,11 +451,11 @@ def fit(counts: Counts, *, learning: Learning, output: Output, options: Options)
 
 @app.command()
 @takes_options
-def plan(counts: Counts, *, options: Options) -> None:
+def plan(counts: Counts, *, windows: Windows, options: Options) -> None:
     """Predict memory and time and name the engine; nothing runs."""
     from headcount.cli._run import run_plan
 
-    run_plan(counts, options)
+    run_plan(counts, options, windows.window)
 
 
 @app.command()

@@ -55,41 +55,56 @@ _FILES = ("format", "omx", "min_flow", "safe_csv")
 """Options of the output that say how its files are written."""
 
 
-def run_infer(counts: Sequence[Path], options: Options, output: Output, series: Series) -> None:
+def run_infer(
+    counts: Sequence[Path], options: Options, output: Output, series: Series, window: int | None
+) -> None:
     """Read, plan, infer, say how it went, write."""
-    from headcount.cli._series import run_after, run_series, series_facts
+    from headcount.cli._series import run_after, run_series
+
+    on = len(counts) == 1 and counts[0].is_dir()
+    if window is not None and (on or series.after is not None):
+        raise ValueError("--window is for one long table: leave it out beside --after and folders of tables")
+    if on:
+        run_series(counts[0], options, output, series)
+    elif series.after is not None:
+        run_after(counts, options, output, series)
+    elif series.revise or series.alarm is not None:
+        raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
+    else:
+        _infer_tables(counts, options, output, window)
+
+
+def _infer_tables(counts: Sequence[Path], options: Options, output: Output, window: int | None) -> None:
+    """Infer tables that go on from nothing: several sequences, a long series in windows, or one run."""
+    from headcount.cli._series import series_facts
     from headcount.learn import infer
 
-    if len(counts) == 1 and counts[0].is_dir():
-        run_series(counts[0], options, output, series)
-        return
-    if series.after is not None:
-        run_after(counts, options, output, series)
-        return
-    if series.revise or series.alarm is not None:
-        raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
     output.check()
     engine = ready_engine(options)
     wrong: dict[str, tuple[str, ...]] = {}
     cases = read_cases(counts, options, failures=wrong)
+    said = series_facts(counts, options)
     if list(cases) != [""]:
-        _infer_sequences(cases, options, output, series_facts(counts, options), wrong)
+        if window is not None:
+            raise ValueError("--window is for one long series, and these counts are several: leave it out")
+        _infer_sequences(cases, options, output, said, wrong)
         return
     if options.cluster is not None or options.workers is not None:
         raise ValueError(
             "--workers and --cluster share out several sequences, and these counts are one: leave them out"
         )
     case = cases[""]
+    if window is not None or _in_windows(case.problem, options):
+        _infer_windows(case, options, output, window, said)
+        return
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
     posterior = infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
-    notes = case.notes if found is None else [*case.notes, str(found)]
-    said = series_facts(counts, options)
     _write_and_show(
         posterior,
         output,
-        notes,
+        case.notes if found is None else [*case.notes, str(found)],
         good=posterior.status.good,
         attributes=said,
         remedy="",
@@ -97,6 +112,131 @@ def run_infer(counts: Sequence[Path], options: Options, output: Output, series: 
         names=case.names,
         before=case.before,
     )
+
+
+def _in_windows(problem: Problem, options: Options) -> bool:
+    """Whether a series is inferred window by window without being asked."""
+    from headcount.engines._auto import LONG_CHAIN
+
+    if options.engine != "auto" or options.device is not None or len(problem.model.variables) < LONG_CHAIN:
+        return False
+    from headcount.io._long import wants_windows
+
+    return wants_windows(problem)
+
+
+def _infer_windows(
+    case: Case, options: Options, output: Output, window: int | None, made_of: Mapping[str, Any]
+) -> None:
+    """Infer a long series window by window; what is finished stays, and a run that was stopped goes on."""
+    from headcount.io import infer_long
+    from headcount.io._long import WINDOW, plan_long, windows_in
+
+    _refuse_beside_windows(options, output, asked=window is not None)
+    size = WINDOW if window is None else window
+    made = plan_long(case.problem, named_engine(options), window=size)
+    refuse_too_large(made)
+    try:
+        infer_long(
+            case.problem,
+            output.out,
+            named_engine(options),
+            window=size,
+            level=output.level,
+            tables=output.format,
+            min_flow=output.min_flow,
+            strict=False,
+        )
+    except KeyboardInterrupt:
+        done = len(windows_in(output.out))
+        of = max(1, -(-(len(case.problem.model.variables) - 1) // size))
+        text = f"{done} of {of} windows are written; run the same command again to go on"
+        raise KeyboardInterrupt(text) from None
+    finally:  # also where a window failed or the command was told to stop: windows before it are there
+        if windows_in(output.out):
+            wrote(output.out)
+    phase("writing")
+    notes = [*case.notes, *([] if window is not None else [_ABOUT_WINDOWS])]
+    if output.min_flow:
+        notes.append(
+            f"moves expected to take fewer than {output.min_flow:g} have no row (--min-flow 0 writes all)"
+        )
+    _show_windows(windows_in(output.out), made.engine, output, notes, {"window": size, **made_of})
+
+
+def _refuse_beside_windows(options: Options, output: Output, *, asked: bool) -> None:
+    """Refuse options that windows cannot answer, and a folder that holds something else."""
+    from headcount._disk import check_folder
+    from headcount.io._long import INDEX
+
+    given = {
+        "--report": output.report,
+        "--omx": output.omx,
+        "--draws": output.draws is not None,
+        "--draw-flows": output.draw_flows,
+        "--keep": output.keep,
+        "--safe-csv": output.safe_csv,
+        "--seed": options.seed is not None,
+    }
+    named = [name for name, value in given.items() if value]
+    if named:
+        why = "" if asked else " (one run of this series would not fit into memory with spreads)"
+        raise ValueError(f"a series is inferred window by window{why}: leave out {', '.join(named)}")
+    if (output.out / "posterior.nc").exists():
+        raise ValueError(f"{output.out} holds the answer of one run: give another folder for windows (--out)")
+    if not (output.out / INDEX).exists():
+        check_folder(output.out, [INDEX, "summary.json", f"nodes.{output.format}"], force=output.force)
+
+
+def _show_windows(
+    windows: Sequence[Mapping[str, Any]],
+    engine: str,
+    output: Output,
+    notes: list[str],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write the summary of a run in windows, and say how it went: a window that did not converge makes a run that did not."""
+    from headcount.posterior import Status
+
+    bad = [part for part in windows if not Status(part["status"]).good]
+    status = bad[0]["status"] if bad else "converged"
+    if bad:
+        notes.append(
+            f"{len(bad)} of {len(windows)} windows did not converge, the first from {bad[0]['from']} to {bad[0]['to']} "
+            f"({status}): they are written, and later windows go on from them (exit code 4)"
+        )
+    said = {
+        "command": shlex.join(["headcount", *sys.argv[1:]]),
+        "status": status,
+        "engine": engine,
+        "windows": len(windows),
+        "windows_not_converged": len(bad),
+        "times": windows[-1]["end"] + 1,
+        "interval_level": output.level,
+        "notes": notes,
+        **facts,
+    }
+    summary = output.out / "summary.json"
+    summary.write_text(json.dumps(said, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+    wrote(output.out)
+    tell(**said)
+    say(
+        (status, f"bold {'red' if bad else 'green'}"),
+        f"  {engine}, {len(windows)} windows of {facts['window']} steps",
+    )
+    show_notes(notes)
+    parts = sorted(output.out.glob("part-*"))
+    show_files([output.out / f"nodes.{output.format}", summary, *parts[:2]], good=False)
+    if len(parts) > 2:
+        say(f"  … and {len(parts) - 2} more files of windows: headcount.io.read_long reads times of them")
+    if bad:
+        raise typer.Exit(NOT_CONVERGED)
+
+
+_ABOUT_WINDOWS = (
+    "one run of so long a series would not fit into memory with spreads, so that it is inferred window by window: an answer knows all "
+    "counts before it, and those of 24 steps after its window (--window)"
+)
 
 
 def _infer_sequences(
@@ -408,17 +548,14 @@ def _write_and_show(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def run_plan(counts: Sequence[Path], options: Options) -> None:
+def run_plan(counts: Sequence[Path], options: Options, window: int | None) -> None:
     """Say which engine, how much memory and how long; run nothing."""
     wrong: dict[str, tuple[str, ...]] = {}
     learning = options.features is not None and options.weights is None
     cases = read_cases(counts, options, failures=wrong, learning=learning)
     if learning:
         say("without --weights this is the plan of headcount fit, which learns them")
-    plans = [
-        planned(case.problem, options, len(case.feature_names) if learning else 0)[1]
-        for case in cases.values()
-    ]
+    plans = [_plan_of(case, options, window, learning=learning) for case in cases.values()]
     largest = max(plans, key=lambda plan: plan.peak)
     if len(plans) > 1:
         say(f"{len(plans)} sequences, one after the other; memory is that of the largest, time that of all")
@@ -427,6 +564,15 @@ def run_plan(counts: Sequence[Path], options: Options) -> None:
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
     refuse_too_large(largest)
     _say_wrong(wrong, len(cases) + len(wrong))
+
+
+def _plan_of(case: Case, options: Options, window: int | None, *, learning: bool) -> Plan:
+    """What a fit of a case, its inference, or its inference window by window will take."""
+    from headcount.io._long import WINDOW, plan_long
+
+    if not learning and (window is not None or _in_windows(case.problem, options)):
+        return plan_long(case.problem, named_engine(options), window=window or WINDOW)
+    return planned(case.problem, options, len(case.feature_names) if learning else 0)[1]
 
 
 def run_check(counts: Sequence[Path], options: Options) -> None:

@@ -45,6 +45,8 @@ _MEANING = {
     "flows.omx": "movements as matrices for transport tools",
     "changes": "the old matrix beside the new one",
     "weights": "weights with standard errors",
+    "part-000000.nc": "counts of the first window, and the law at its end",
+    "part-000000-flows": "movements of the first window",
     "ascent": "log evidence by iteration of the fit",
     "counts": "what was seen",
     "transitions": "how they move, by time of departure",
@@ -308,7 +310,7 @@ def _report(error: BaseException) -> tuple[int, str | None]:
                 f"Stopped while {_doing.what}: the command held {held}, and the limit is {most} beside its libraries (--memory-limit)"
             )
         case KeyboardInterrupt():
-            return INTERRUPTED, f"Interrupted while {_doing.what}"
+            return INTERRUPTED, "; ".join([f"Interrupted while {_doing.what}", *map(str, error.args)])
         case MemoryError():
             return TOO_LARGE, "The machine has no more memory to give: see headcount plan"
         case TooLargeError():

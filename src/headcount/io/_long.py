@@ -12,30 +12,37 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headcount import memory
 from headcount._compile import many_solves
 from headcount._disk import replacing, write_tree
 from headcount.checks import whole_number
 from headcount.dates import parse_date, readable
-from headcount.engines import Engine
+from headcount.engines import Engine, Plan, plan
+from headcount.engines._auto import ENGINES
+from headcount.engines._cost import INITIAL_RUNS
 from headcount.engines.engine import Progress
 from headcount.errors import ProblemError
 from headcount.io._many import Task
 from headcount.io.source import TableError
+from headcount.io.write import put_frames
 from headcount.learn import infer
 from headcount.observe import Problem
-from headcount.posterior import Posterior
+from headcount.posterior import Posterior, Status
 from headcount.posterior.dataset import last_group, last_of
 from headcount.posterior.interval import sd_of, tails
-from headcount.posterior.result import label_array
+from headcount.posterior.result import flow_frames, label_array
 from headcount.tables import dense
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
     from headcount.observe import Start
@@ -57,6 +64,9 @@ def infer_long(
     overlap: int = OVERLAP,
     flows: bool = True,
     level: float = 0.9,
+    tables: str | None = None,
+    min_flow: float = 0.0,
+    strict: bool = True,
     progress: bool | None = None,
 ) -> Path:
     """Infer a long chain window by window and write every window when it is done; time grows with the length, memory does not.
@@ -73,14 +83,27 @@ def infer_long(
     window, overlap
         Steps per window, and steps after it that its answers know.
     flows
-        Whether moves are written too: L² numbers per step.
+        Whether moves are written too: L² numbers per step, or rows of the possible moves where ``tables`` are asked for.
     level
         Of the intervals.
+    tables, min_flow
+        ``"csv"`` or ``"parquet"``: write the moves of every window that are expected to take ``min_flow`` or more as a table beside it,
+        and the counts of all windows as ``nodes`` at the end.
+    strict
+        Whether a window that does not converge is an error. Otherwise it is written, its status is in ``index.json``, and the next
+        window goes on from it.
 
     Returns
     -------
     Path
         The folder; `read_long` reads times of it.
+
+    Raises
+    ------
+    ProblemError
+        For what is no chain, and for a window whose numbers are not finite: nothing can go on from it.
+    NotConvergedError
+        For a window that does not converge, if ``strict``.
     """
     place, size = Path(folder), whole_number(window, "window", least=1)
     beyond = whole_number(overlap, "overlap")
@@ -89,29 +112,102 @@ def infer_long(
         raise ProblemError(
             "only chains without followed individuals can be inferred in windows: infer everything at once"
         )
-    stamp = f"{_fingerprint(problem, engine)} {size} {beyond} {flows} {level}"
+    stamp = f"{_fingerprint(problem, engine)} {size} {beyond} {flows} {level} {tables} {min_flow}"
     place.mkdir(parents=True, exist_ok=True)
     index = _index(place, stamp)
     total, names = len(model.times), label_array(model.times)
     start, at = None, 0
     if index["parts"]:
-        start, at = _last(place / index["parts"][-1]["file"]), index["parts"][-1]["end"]
+        start, at = last_of(read_part(place / index["parts"][-1]["file"], "last")), index["parts"][-1]["end"]
     windows = -(-(total - 1) // size)
     with many_solves(2 * windows), Progress("windows", windows, show=progress) as bar:
         bar.advance(len(index["parts"]))
         while at < total - 1 or (at == 0 and not index["parts"]):
             end = min(at + size, total - 1)
             ahead = min(end + beyond, total - 1)
-            filtered = infer(problem.between(at, end), engine, start=start)
-            answers = filtered if ahead == end else infer(problem.between(at, ahead), engine, start=start)
+            filtered, answers, status = _solved(problem, engine, start, (at, end, ahead), strict=strict)
             file = f"part-{len(index['parts']):06d}.nc"
-            _write(answers, filtered.last, place / file, (at, end), names, flows=flows, level=level)
+            _write(
+                answers,
+                filtered.last,
+                place / file,
+                (at, end),
+                names,
+                flows=flows,
+                level=level,
+                tables=tables,
+                min_flow=min_flow,
+            )
             ends = {"from": _order(model.times[at]), "to": _order(model.times[end])}
-            index["parts"].append({"file": file, "begin": at, "end": end, **ends})
+            index["parts"].append({"file": file, "begin": at, "end": end, "status": status, **ends})
             _put_index(place, index)
             start, at = filtered.last, end
             bar.advance(text=f"up to {readable(model.times[end])}")
+    if tables is not None:
+        with replacing(place / f"nodes.{tables}") as temporary:
+            put_frames(_node_frames(place, level), temporary, f".{tables}")
     return place
+
+
+def _solved(
+    problem: Problem, engine: Any, start: Start | None, span: tuple[int, int, int], *, strict: bool
+) -> tuple[Posterior, Posterior, str]:
+    """A window up to its end, the same with what comes after it, and the status: of the two, that which did not converge."""
+    at, end, ahead = span
+    filtered = infer(problem.between(at, end), engine, start=start, strict=strict)
+    answers = filtered
+    if ahead > end:
+        answers = infer(problem.between(at, ahead), engine, start=start, strict=strict)
+    found = filtered.status if answers.status.good else answers.status
+    if found is Status.NOT_FINITE:
+        times = problem.model.variables
+        raise ProblemError(
+            f"the window from {readable(times[at])} to {readable(times[end])} ended with numbers that are not finite, and no later one can "
+            "go on from it: windows before it are written; look at its counts, or infer it by itself"
+        )
+    return filtered, answers, found.value
+
+
+def _node_frames(place: Path, level: float) -> Iterator[pd.DataFrame]:
+    """The counts of every window as a table ``time, cell, observed, mean, sd, lower, upper, level``."""
+    for part in windows_in(place):
+        found = read_part(place / part["file"], "nodes").to_dataframe().reset_index()
+        columns = ["time", "cell", "observed", "mean", "sd", "lower", "upper"]
+        yield found[columns].assign(level=level)
+
+
+def windows_in(place: Path) -> list[dict[str, Any]]:
+    """The windows that a folder has: file, begin and end, status, first and last time; none where there is no index."""
+    path = place / INDEX
+    return json.loads(path.read_text(encoding="utf-8"))["parts"] if path.exists() else []
+
+
+def plan_long(
+    problem: Problem, engine: Engine | None, *, window: int = WINDOW, overlap: int = OVERLAP
+) -> Plan:
+    """What `infer_long` will take: the memory of its largest window, and the time of all of them."""
+    last = len(problem.model.variables) - 1
+    shorter, longer = (plan(problem.between(0, min(end, last)), engine) for end in (window, window + overlap))
+    windows = max(1, -(-last // window))
+    # The initial law is learned in the first window; later ones begin with what the one before says.
+    runs = windows if problem.model.initial_known else 1 + (windows - 1) / INITIAL_RUNS
+    return replace(
+        longer,
+        reason=f"{windows} windows of {window} steps, each with {overlap} more: {longer.reason}",
+        seconds=runs * (shorter.seconds + longer.seconds),
+        writing_seconds=windows * longer.writing_seconds,
+    )
+
+
+def wants_windows(problem: Problem) -> bool:
+    """Whether one run of a chain would do without spreads, or would not fit into memory, and windows of it are better off."""
+    if problem.model.as_chain() is None or problem.tracks:
+        return False
+    whole, part = (
+        plan(p) for p in (problem, problem.between(0, min(WINDOW, len(problem.model.variables) - 1)))
+    )
+    without_spread = ENGINES[whole.engine].point and not ENGINES[part.engine].point
+    return without_spread or part.peak <= memory.limit() < whole.peak
 
 
 def _fingerprint(problem: Problem, engine: Any) -> str:
@@ -144,9 +240,18 @@ def _put_index(place: Path, index: dict[str, Any]) -> None:
 
 
 def _write(
-    post: Posterior, last: Start, path: Path, span: tuple[int, int], names: Any, *, flows: bool, level: float
+    post: Posterior,
+    last: Start,
+    path: Path,
+    span: tuple[int, int],
+    names: Any,
+    *,
+    flows: bool,
+    level: float,
+    tables: str | None,
+    min_flow: float,
 ) -> None:
-    """One window: nodes of all its times but the first, which is the last of the window before; flows of its steps."""
+    """One window: nodes of all its times but the first, which is the last of the window before; flows of its steps, or a table of them."""
     import xarray as xr
 
     at, end = span
@@ -158,7 +263,11 @@ def _write(
     seen = post.problem._seen_nodes(len(cells))[first : end - at + 1]
     made = {"/nodes": _dataset(nodes, ("time", "cell"), {"time": names[at + first : end + 1], "cell": cells})}
     made["/nodes"]["observed"] = (("time", "cell"), seen)
-    if flows and end > at:
+    if flows and end > at and tables is not None:
+        rows = islice(flow_frames(post, level=level), end - at)
+        with replacing(path.with_name(f"{path.stem}-flows.{tables}")) as temporary:
+            put_frames((f[f["mean"] >= min_flow].assign(level=level) for f in rows), temporary, f".{tables}")
+    elif flows and end > at:
         steps = list(zip(model.times[: end - at], model.times[1 : end - at + 1], strict=True))
         axes = {"departure": names[at:end], "origin": cells, "dest": cells}
         made["/flows"] = _dataset(_arrays(post, steps, level), ("departure", "origin", "dest"), axes)
@@ -193,12 +302,12 @@ def _dataset(arrays: dict[str, Any], dims: tuple[str, ...], axes: dict[str, Any]
     return xr.Dataset({name: (dims, values) for name, values in arrays.items()}, coords=axes)
 
 
-def _last(path: Path) -> Start:
-    """The filtered law at the end of a window."""
+def read_part(path: Path, group: str, inside: Mapping[str, Any] | None = None) -> xr.Dataset:
+    """A group of the file of one window, or what lies ``inside`` some labels of it."""
     import xarray as xr
 
-    with xr.open_dataset(path, group="last", engine="h5netcdf") as group:
-        return last_of(group.load())
+    with xr.open_dataset(path, group=group, engine="h5netcdf") as found:
+        return found.sel(inside or {}).load()
 
 
 def _order(label: Hashable) -> float | str | None:
@@ -245,13 +354,11 @@ def read_long(
     if not (place / INDEX).exists():
         raise TableError(f"{place}: there is no {INDEX}: give a folder that infer_long wrote")
     axis = "time" if what == "nodes" else "departure"
-    parts = json.loads((place / INDEX).read_text(encoding="utf-8"))["parts"]
     kept = []
-    for part in filter(lambda part: _may_have(part, first, last), parts):
-        with xr.open_dataset(place / part["file"], group=what, engine="h5netcdf") as found:
-            inside = found.sel({axis: slice(first, last)})
-            if inside.sizes[axis]:
-                kept.append(inside.load())
+    for part in filter(lambda part: _may_have(part, first, last), windows_in(place)):
+        inside = read_part(place / part["file"], what, {axis: slice(first, last)})
+        if inside.sizes[axis]:
+            kept.append(inside)
     if not kept:
         raise TableError(f"{place}: no time from {first} to {last} is there")
     return xr.concat(kept, dim=axis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -66,11 +67,10 @@ def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[
     given = list(filter(None, texts))
     if all(map(DECIMAL.match, given)):
         return _compact_dates(texts, given, source)
-    if all(map(_ISO.match, given)):
-        try:  # at once: 20 000 hours in a tenth of the time
-            return [t and iso_text(dt.datetime.fromisoformat(t)) for t in texts]
-        except ValueError:  # which of them there are not is said below
-            pass
+    with suppress(
+        ValueError
+    ):  # at once: 20 000 hours in a tenth of the time; which are no dates is said below
+        return _iso_dates(texts)
     dates = {t: date for t in given if (date := parse_date(t)) is not None}
     other = [t for t in given if t not in dates]
     if not other:
@@ -81,6 +81,13 @@ def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[
         )
         source.problem(text, values=other)
     return texts
+
+
+def _iso_dates(texts: list[str]) -> list[str]:
+    """Dates that are all written as 2024-05-31 14:00; a ValueError where one is written otherwise, or there is no such day."""
+    if not all(map(_ISO.match, filter(None, texts))):
+        raise ValueError
+    return [t and iso_text(dt.datetime.fromisoformat(t)) for t in texts]
 
 
 def _compact_dates(texts: list[str], given: Sequence[str], source: Source) -> list[str]:

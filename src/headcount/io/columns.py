@@ -421,10 +421,9 @@ def _read_labels(source: Source, role: str, reader: Reader, coded: Coded) -> Lab
     if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
         source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
         texts = [reader.alias.get(t, t) for t in texts]
-    whole = "" not in texts and (codes >= 0).all()
-    if whole and len({*texts}) == len(texts):
-        return Labels(codes, texts)
     one = Labels.of([*texts, ""])
+    if len(one.texts) > len(texts) and (codes >= 0).all():
+        return Labels(codes, texts)
     read = Labels(one.codes[codes], one.texts)  # a missing value has the code −1, the last one
     source.refuse(read.codes == one.codes[-1], f"{role} is empty: name it, or take the row out")
     return read

@@ -377,7 +377,7 @@ def unpacked(path: Path) -> bytes:
 
 def _as_utf8(name: str, content: bytes, encoding: str | None, findings: Findings) -> bytes:
     """A text in UTF-8, from the caller's encoding or, without one, from what its bytes show: UTF-8, UTF-16, Windows-1252."""
-    if not content or content.isspace():
+    if not content.lstrip():
         raise TableError(f"{name}: the file is empty: give a table with a header line and one row per entry")
     known = _shown_encoding(name, content) if encoding is None else encoding
     if known is None and content.isascii():
@@ -388,15 +388,20 @@ def _as_utf8(name: str, content: bytes, encoding: str | None, findings: Findings
         text = _windows(content) if known is None else None
         if text is None:
             raise TableError(_wrong_byte(name, content, error.start, known)) from None
-        foreign = re.findall(r"\w*[^\W\x00-\x7f]\w*", text)
-        findings.note(
-            f"{name}: the file is not in UTF-8 and is read as Windows-1252 (Latin-1), for instance {foreign[0]!r}; if that is wrong, "
-            "give the encoding (--encoding)"
-        )
+        findings.note(_read_as_windows(name, text))
         return text.encode()
     except (LookupError, UnicodeError):
         text = f"{name}: there is no encoding {encoding!r}: try utf-8, latin-1, cp1252 or utf-16"
         raise TableError(text) from None
+
+
+def _read_as_windows(name: str, text: str) -> str:
+    """That a file was taken to be Windows-1252, with a word of it that shows whether that is right."""
+    foreign = re.findall(r"\w*[^\W\x00-\x7f]\w*", text)
+    return (
+        f"{name}: the file is not in UTF-8 and is read as Windows-1252 (Latin-1), for instance {foreign[0]!r}; if that is wrong, "
+        "give the encoding (--encoding)"
+    )
 
 
 def _shown_encoding(name: str, content: bytes) -> str | None:
@@ -586,16 +591,16 @@ def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], b
     coded = [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
     kinds = {c: "category" if c in coded else str for c in first.columns}
     frame = _texts_in(content, separator, dtype=kinds)
-    found = {c: frame[c].cat.categories.to_numpy() for c in coded}
-    whole = {
-        c: pd.Series(found[c][frame[c].cat.codes.to_numpy()], copy=False)
-        for c in coded
-        if found[c].dtype.kind in "iu"
-    }
-    # 1.025 may be a thousand: whether it is, its text tells.
-    lost = [c for c in coded if found[c].dtype.kind in "fb"]
-    texts = _texts_in(content, separator, usecols=lost, dtype=str) if lost else {}
-    return frame.assign(**whole, **{c: texts[c] for c in lost})
+    lost = []
+    for c in coded:
+        values = frame[c].cat.categories.to_numpy()
+        if values.dtype.kind in "iu":
+            frame[c] = pd.Series(values[frame[c].cat.codes.to_numpy()], copy=False)
+        elif values.dtype.kind in "fb":
+            lost.append(c)  # 1.025 may be a thousand: whether it is, its text tells
+    if lost:
+        frame[lost] = _texts_in(content, separator, usecols=lost, dtype=str)[lost]
+    return frame
 
 
 def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:

@@ -321,15 +321,15 @@ def write_flows(
     """
     frames = (frame.assign(level=level) for frame in flow_frames(posterior, level=level))
     with replacing(path) as temporary:
-        _put_frames(frames, temporary, Path(path).suffix, safe=safe_csv)
+        put_frames(frames, temporary, Path(path).suffix, safe=safe_csv)
 
 
 def put_table(frame: pd.DataFrame, path: Path, suffix: str | None = None, *, safe: bool = False) -> None:
     """Write a table to `path` in the format of a `suffix`, its own unless given."""
-    _put_frames([frame], path, path.suffix if suffix is None else suffix, safe=safe)
+    put_frames([frame], path, path.suffix if suffix is None else suffix, safe=safe)
 
 
-def _put_frames(frames: Iterable[pd.DataFrame], path: Path, suffix: str, *, safe: bool) -> None:
+def put_frames(frames: Iterable[pd.DataFrame], path: Path, suffix: str, *, safe: bool = False) -> None:
     """Tables with the same columns, one below the other, as Parquet, compressed CSV or CSV."""
     ending = suffix.lower()
     if ending in {".parquet", ".pq"}:

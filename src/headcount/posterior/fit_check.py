@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import betainc, gammainc, gammaincc, ndtr
@@ -228,13 +228,15 @@ class Window(NamedTuple):
     residual: Test
 
 
-def window_check(problem: Problem, window: list[int], *, alone: bool, learned: Array | None) -> Window | None:
+def window_check(
+    problem: Problem, window: list[int], *, alone: bool, learned: Array | None, reached: Reached
+) -> Window | None:
     """One window; None where no noise has moments.
 
     `learned` is ∂E[y]/∂θ, shape (all counts, K), of parameters θ that were learned from these counts. The weights then leave out what
     θ could explain, W = S⁻¹ − S⁻¹G(GᵀS⁻¹G)⁺GᵀS⁻¹, so that, to first order, nothing depends on which θ was found.
     """
-    counts = counts_of(problem, window)
+    counts = counts_of(problem, window, reached)
     if counts is None:
         return None
     a = counts.slope
@@ -574,7 +576,9 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
         raise NotChecked("nothing was observed")
     windows = windows_of(problem)
     alone = len(windows) == 1 and not any(site.source == FROM_PAST for site in problem.sites)
-    parts = [w for k in windows if (w := window_check(problem, k, alone=alone, learned=learned)) is not None]
+    reached: Reached = {}
+    made = [window_check(problem, k, alone=alone, learned=learned, reached=reached) for k in windows]
+    parts = [part for part in made if part is not None]
     if not parts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
     place, y, whole, error, sd, kept, free, taken, freedom, scatters, residuals = zip(*parts, strict=True)
@@ -842,10 +846,14 @@ class Counts(NamedTuple):
     whole: NDArray[np.bool_]
 
 
-def counts_of(problem: Problem, window: list[int]) -> Counts | None:
+Reached: TypeAlias = "dict[int, tuple[Array, Array]]"
+"""Mean and covariance of the counts of the last node of a chain that was asked for: windows in the order of time go on from it."""
+
+
+def counts_of(problem: Problem, window: list[int], reached: Reached | None = None) -> Counts | None:
     """Everything observed at the sites of a window, or what of it has a noise with moments."""
     sites = [problem.sites[k] for k in window]
-    n, cov = prior_moments(problem, sites)
+    n, cov = prior_moments(problem, sites, reached)
     starts = np.concatenate([[0], np.cumsum([len(site) for site in problem.sites])])
     place = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in window])
     made = _with_noise(place, sites, *_given_past(sites, n, cov))
@@ -886,14 +894,16 @@ def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: A
     return Counts(place, y, slope, mean, cov, noise, whole)
 
 
-def prior_moments(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
+def prior_moments(
+    problem: Problem, sites: Sequence[Site], reached: Reached | None = None
+) -> tuple[Array, Array]:
     """Exact mean and covariance under the model of the entries that some sites observe."""
     tree = problem.model.rooted()
     if tree is None or any(len(site.scope) > 1 for site in sites):
         return _moments_by_tables(problem, sites)
     nodes = [tree.index[site.scope[0]] for site in sites]
     first, last = (min(nodes), max(nodes)) if tree.is_chain else (0, len(tree.sizes) - 1)
-    law, joint, begins = _tree_moments(tree, first, last, problem)
+    law, joint, begins = _tree_moments(tree, first, last, problem, {} if reached is None else reached)
     placed = [
         (site, slice(begins[v - first], begins[v - first + 1])) for site, v in zip(sites, nodes, strict=True)
     ]
@@ -957,17 +967,20 @@ def moved(problem: Problem, tree: RootedTree, v: int, mean: Array, cov: Array) -
 
 
 def _tree_moments(
-    tree: RootedTree, first: int, last: int, problem: Problem
+    tree: RootedTree, first: int, last: int, problem: Problem, reached: Reached
 ) -> tuple[Array, Array, NDArray[np.intp]]:
     """Of the nodes from ``first`` to ``last``: mean counts, their covariance, and where every node starts.
 
-    ``first`` is the root, or any node of a chain.
+    ``first`` is the root, or any node of a chain; its moments are kept in ``reached``.
     """
     starts = np.concatenate([[0], np.cumsum(tree.sizes[first : last + 1])]).astype(np.intp)
     mean, joint = np.zeros(starts[-1]), np.zeros((starts[-1], starts[-1]))
-    here, cov = _first_moments(problem, tree)
-    for v in range(1, first + 1):
+    begin = max((v for v in reached if v <= first), default=0)
+    here, cov = reached.get(begin) or _first_moments(problem, tree)
+    for v in range(begin + 1, first + 1):
         here, cov = moved(problem, tree, v, here, cov)
+    reached.clear()
+    reached[first] = here, cov
     for v in range(first, last + 1):
         at = slice(starts[v - first], starts[v - first + 1])
         if v > first:

@@ -430,18 +430,18 @@ def to_frame(
     ``stored`` gives labels as a file can hold them (see :func:`label_array`).
     """
     scopes = list(table_scopes(posterior.problem.model, table_name(what)))
-    return _frame(posterior, what, scopes, level, stored=stored)
+    return _frame(posterior, what, scopes, level, _names(posterior.problem.model, stored=stored))
 
 
 def _frame(
-    posterior: Posterior, what: str, scopes: list[Scope], level: float, *, stored: bool
+    posterior: Posterior, what: str, scopes: list[Scope], level: float, names: tuple[pd.Index, pd.Index]
 ) -> pd.DataFrame:
-    """`to_frame` of some of the tables."""
+    """`to_frame` of some of the tables; ``names`` are those of `_names`."""
     import pandas as pd
 
     model = posterior.problem.model
     blocks = [_block(posterior, scope, level) for scope in scopes]
-    columns = _labels(model, what, scopes, [block.index for block in blocks], stored=stored)
+    columns = _labels(model, what, scopes, [block.index for block in blocks], names)
     if what == "nodes":
         columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
     frame = pd.DataFrame(columns | _summary_columns(blocks))
@@ -461,8 +461,9 @@ def _summary_columns(blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
 
 def flow_frames(posterior: Posterior, *, level: float = 0.9) -> Iterator[pd.DataFrame]:
     """The table of flows as files hold it, step by step: the whole may not fit in memory."""
+    names = _names(posterior.problem.model, stored=True)
     for scope in table_scopes(posterior.problem.model, "flows"):
-        yield _frame(posterior, "flows", [scope], level, stored=True)
+        yield _frame(posterior, "flows", [scope], level, names)
 
 
 def largest_flows(posterior: Posterior, most: int, *, level: float = 0.9) -> pd.DataFrame:
@@ -603,15 +604,17 @@ def table_scopes(model: Model, what: str) -> Iterator[Scope]:
 
 
 def _labels(
-    model: Model, what: str, scopes: list[Scope], indices: list[NDArray[np.intp]], *, stored: bool
+    model: Model,
+    what: str,
+    scopes: list[Scope],
+    indices: list[NDArray[np.intp]],
+    names: tuple[pd.Index, pd.Index],
 ) -> dict[str, Any]:
     """The columns that name the entries of some tables, given by their flat indices."""
-    columns = []
+    columns: list[Any] = []
     for axis in range(2 if what == "flows" else 1):
         variables, states = _codes(model, scopes, indices, axis)
-        columns.append(_column(model.variables, variables, stored=stored))
-        everything = [state for v in model.variables for state in model.states[v]]
-        columns.append(_column(everything, states, stored=stored))
+        columns += [names[0].take(variables), names[1].take(states)]
     if not is_plain_chain(model):
         return dict(zip(("variable", "state", "other", "other_state"), columns, strict=False))
     if what == "nodes":
@@ -633,11 +636,16 @@ def _codes(
     return _joined(variables, np.intp), _joined(states, np.intp)
 
 
-def _column(labels: Sequence[Hashable], codes: NDArray[np.intp], *, stored: bool) -> Any:
-    """Labels by their codes; pandas infers the column's type from the labels, and tuples stay whole."""
+def _names(model: Model, *, stored: bool) -> tuple[pd.Index, pd.Index]:
+    """Labels of all variables, and of the states of all, laid end to end; pandas infers the type, and tuples stay whole."""
     import pandas as pd
 
-    return pd.Index(label_array(labels) if stored else list(labels), tupleize_cols=False).take(codes)
+    states = [state for v in model.variables for state in model.states[v]]
+    one, other = (
+        pd.Index(label_array(labels) if stored else list(labels), tupleize_cols=False)
+        for labels in (model.variables, states)
+    )
+    return one, other
 
 
 def _joined(parts: Sequence[NDArray[Any]], dtype: Any) -> NDArray[Any]:
