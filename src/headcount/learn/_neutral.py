@@ -604,12 +604,10 @@ class Pooled(NamedTuple):
         """
         log_z = np.array([one.log_evidence for one in found])
         total = float(logsumexp(log_z))
-        if not np.isfinite(total):
-            return cls(
-                np.concatenate([one.x for one in found]), np.nan, np.nan, 0.0, np.full(len(found), np.nan)
-            )
-        weights = np.exp(log_z - total)
         every = np.concatenate([one.x for one in found])
+        if not np.isfinite(total):
+            return cls(every, np.nan, np.nan, 0.0, np.full(len(found), np.nan))
+        weights = np.exp(log_z - total)
         each = np.concatenate(
             [np.full(len(one.x), w / len(one.x)) for one, w in zip(found, weights, strict=True)]
         )

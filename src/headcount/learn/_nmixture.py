@@ -312,9 +312,7 @@ def _designs(
         ("detection", detection, visited),
     ):
         if not isinstance(given, Mapping):
-            raise ModelError(
-                [*wrong, f"{what} is a {type(given).__name__}: give a mapping from names to numbers"]
-            )
+            raise ModelError([*wrong, f"{what} is a {type(given).__name__}: give a mapping by name"])
         columns = [_column(wrong, v, f"{what}[{name!r}]", used) for name, v in given.items()]
         design = np.stack([np.ones(used.shape), *columns], axis=-1)
         if not wrong and np.linalg.matrix_rank(_standardised(design)[0][used]) < design.shape[-1]:
