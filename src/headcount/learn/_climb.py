@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from headcount._types import Array
-from headcount.engines import Posterior, Status
+from headcount.engines import Status
 from headcount.engines.engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error, standard_errors
@@ -122,12 +122,6 @@ class ClimbState(Saved):
     """Whether they are learned."""
     engine_at: Array | None = None
     """Parameters for which the engine was chosen; None where the user named it."""
-
-    def with_posteriors(self, posteriors: tuple[Posterior, ...]) -> ClimbState:
-        """The same state with the posteriors at its point."""
-        return replace(
-            self, climb=replace(self.climb, point=replace(self.climb.point, posteriors=posteriors))
-        )
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,6 @@ class Peak:
             self.found[x] = self.function(x)
         return self.found[x]
 
-    def scan(self) -> None:
-        """Look over the whole range above 0: the search goes on from the best of all points that it knows."""
-        for x in np.arange(SCAN_STEP, self.high, SCAN_STEP):
-            self(float(x))
-
     def search(self, start: float) -> tuple[float, float]:
         """(where, curvature −f″ there); the curvature is 0 where the function is flat or still rises at the upper end of its range.
 
@@ -250,8 +245,9 @@ def estimated(
             return evidence(together) + 0.5 * parameters * psi
 
         peak = Peak(value, one.low, one.high, {0.0: alone})
-        if start is None:
-            peak.scan()
+        if start is None:  # the search goes on from the best of all points that it knows
+            for x in np.arange(SCAN_STEP, one.high, SCAN_STEP):
+                peak(float(x))
         found = _top(one, peak, begin, alone)
         if found is None:
             continue

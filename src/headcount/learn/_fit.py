@@ -298,7 +298,8 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         ended, status, information = searched(begun, climber, errors=errors, refine=options.refine)
         plug_ins: tuple[Posterior, ...] = ()
         if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
-            ended = ended.with_posteriors(expect.posteriors(ended.climb.point))
+            at = replace(ended.climb.point, posteriors=expect.posteriors(ended.climb.point))
+            ended = replace(ended, climb=replace(ended.climb, point=at))
             plug_ins = integrated(expect, ended.climb, None)
         integrate = _later(expect, ended, information, options)
     point = ended.climb.point

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logit, logsumexp
 
-from headcount._types import Array, Index, Mask
+from headcount._types import Array, Index
 from headcount.learn._components import Initial, Matrices, Moves, Weights
 from headcount.learn._expect import Expectation
 from headcount.learn._family import Family
@@ -470,14 +470,6 @@ class Cloud(NamedTuple):
     def taken(self, where: Any) -> Cloud:
         return Cloud(*(part[where] for part in self))
 
-    def replaced(self, other: Cloud, where: Mask) -> Cloud:
-        """Those of another cloud where that is to be."""
-        return Cloud(
-            np.where(where[:, None], other.x, self.x),
-            np.where(where, other.evidence, self.evidence),
-            np.where(where, other.prior, self.prior),
-        )
-
 
 class Replicate(NamedTuple):
     """What one sampler drew."""
@@ -557,9 +549,8 @@ class Sampler:
             with np.errstate(invalid="ignore"):
                 ratio = power * (new.evidence - old.evidence) + new.prior - old.prior
             better = np.log(self.rng.random(len(part))) < ratio
-            merged = old.replaced(new, better)
-            for mine, made in zip(cloud, merged, strict=True):
-                mine[part] = made
+            for mine, made in zip(cloud, new, strict=True):
+                mine[part[better]] = made[better]
             taken += int(better.sum())
         return cloud, taken / count
 
@@ -613,12 +604,10 @@ class Pooled(NamedTuple):
         """
         log_z = np.array([one.log_evidence for one in found])
         total = float(logsumexp(log_z))
-        if not np.isfinite(total):
-            return cls(
-                np.concatenate([one.x for one in found]), np.nan, np.nan, 0.0, np.full(len(found), np.nan)
-            )
-        weights = np.exp(log_z - total)
         every = np.concatenate([one.x for one in found])
+        if not np.isfinite(total):
+            return cls(every, np.nan, np.nan, 0.0, np.full(len(found), np.nan))
+        weights = np.exp(log_z - total)
         each = np.concatenate(
             [np.full(len(one.x), w / len(one.x)) for one, w in zip(found, weights, strict=True)]
         )

@@ -14,7 +14,7 @@ tell how many there are (E. B. Dennis et al., Biometrics 2015), and the result s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -58,10 +58,6 @@ class Likelihood:
     detection: Array
     """Shape (sites, visits, L)."""
     negative_binomial: bool
-    n: Array = field(init=False)
-    """All numbers that are added up."""
-    ways: Array = field(init=False)
-    """Σ_v log of n over y, shape (sites, n): all that does not depend on x."""
 
     def __post_init__(self) -> None:
         self.visited = np.isfinite(self.counts)
@@ -69,6 +65,7 @@ class Likelihood:
         self._reach(int(2 * self.seen.max(initial=0.0)) + 50)
 
     def _reach(self, most: int) -> None:
+        """Take all numbers n up to ``most``, and ``ways``: Σ_v log of n over y, shape (sites, n), all that does not depend on x."""
         self.n = np.arange(min(most, MOST_INDIVIDUALS) + 1.0)
         self.ways = np.zeros((len(self.counts), len(self.n)))
         for y, visited in zip(self.seen.T, self.visited.T, strict=True):
@@ -287,13 +284,7 @@ def _checked(
     counts: Any, abundance: Mapping[str, Any], detection: Mapping[str, Any], mixture: str
 ) -> tuple[Any, Array, Array, Array]:
     """Labels of the sites, counts, and both designs with their intercepts; everything wrong is said at once."""
-    wrong = [
-        f"{what} is a {type(given).__name__}: give a mapping from names to numbers"
-        for what, given in (("abundance", abundance), ("detection", detection))
-        if not isinstance(given, Mapping)
-    ]
-    if wrong:
-        raise ModelError(wrong)
+    wrong: list[str] = []
     y = attempt(wrong, numbers, counts, "counts")
     if mixture not in ("poisson", "negative binomial"):
         wrong.append(f'mixture is {mixture!r}: give "poisson" or "negative binomial"')
@@ -320,6 +311,8 @@ def _designs(
         ("abundance", abundance, np.asarray(visited.any(axis=1))),
         ("detection", detection, visited),
     ):
+        if not isinstance(given, Mapping):
+            raise ModelError([*wrong, f"{what} is a {type(given).__name__}: give a mapping by name"])
         columns = [_column(wrong, v, f"{what}[{name!r}]", used) for name, v in given.items()]
         design = np.stack([np.ones(used.shape), *columns], axis=-1)
         if not wrong and np.linalg.matrix_rank(_standardised(design)[0][used]) < design.shape[-1]:
@@ -395,12 +388,9 @@ def _numbers(
 
     points = x[None]
     if covariance is not None:
-        drawn = np.random.default_rng(SEED).multivariate_normal(x, covariance, size=DRAWS)
-        points = (
-            np.concatenate([drawn[:, :-1], np.clip(drawn[:, -1:], *LOG_SIZES)], axis=1)
-            if likelihood.negative_binomial
-            else drawn
-        )
+        points = np.random.default_rng(SEED).multivariate_normal(x, covariance, size=DRAWS)
+        if likelihood.negative_binomial:
+            points[:, -1] = points[:, -1].clip(*LOG_SIZES)
     law = np.zeros((len(likelihood.counts), 0))
     means, variances = [], []
     for point in points:

@@ -109,11 +109,6 @@ def _seen(chain: HiddenStateChain, full: Tables, what: Seen, scopes: Iterable[Sc
     return np.array([view.matrix(scope) @ dense(full(scope)).ravel() for scope in scopes])
 
 
-def _flock(problem: Problem | None) -> float:
-    """How many come as one: a Poisson number of flocks of c has the mean a/c."""
-    return 1.0 if problem is None else problem.together.flock_size
-
-
 @dataclass(frozen=True, eq=False)
 class Canonical(Component):
     """Numbers that are learned apart, each by its canonical parameter: l(x) = Σ Y x − B A(x), A convex."""
@@ -242,7 +237,8 @@ class Comers(LogRates):
                 _seen(self.chain, _full(units), "arrivals", itertools.pairwise(times)),
                 self.given,
             )
-        expected = expected / _flock(problem)
+        # A Poisson number of flocks of c has the mean a/c.
+        expected = expected / (1.0 if problem is None else problem.together.flock_size)
         return np.stack([_added(v, self.classes, len(self.names)) for v in (come, expected)])
 
     def in_model(self, x: Array, model: Model) -> ArrivingChain:
