@@ -278,7 +278,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "readings of one cell bound the number of all individuals",
-        "src/headcount/engines/_auto.py",
+        "src/headcount/engines/choice.py",
         "if len(site.scope) > 1 or not _counts_everybody(problem, site):",
         "if len(site.scope) > 1:",
         ("tests/engines/test_auto.py",),

@@ -7,11 +7,11 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 44368,
-    "files in src": 168,
-    "private modules imported across packages": 35,
+    "code lines in src": 44650,
+    "files in src": 169,
+    "private modules imported across packages": 32,
     "modules reachable from TiltedEP": 53,
-    "blocks rated C or worse": 93,
+    "blocks rated C or worse": 90,
     "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 73,
 }

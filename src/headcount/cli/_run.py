@@ -116,7 +116,7 @@ def _infer_tables(counts: Sequence[Path], options: Options, output: Output, wind
 
 def _in_windows(problem: Problem, options: Options) -> bool:
     """Whether a series is inferred window by window without being asked."""
-    from headcount.engines._auto import LONG_CHAIN
+    from headcount.engines.choice import LONG_CHAIN
 
     if options.engine != "auto" or options.device is not None or len(problem.model.variables) < LONG_CHAIN:
         return False
@@ -752,7 +752,7 @@ def _population(text: str | None) -> Any:
 
 def named_engine(options: Options) -> Engine | None:
     """The engine of a name, with its settings; None for "auto"."""
-    from headcount.engines._auto import ENGINES
+    from headcount.engines.choice import ENGINES
 
     wanted = options.engine.replace("-", "").replace("_", "").casefold()
     settings = {} if options.device is None else {"device": options.device}
@@ -798,7 +798,7 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
 def planned(problem: Problem, options: Options, parameters: int = 0) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
     from headcount.engines import plan
-    from headcount.engines._auto import chosen
+    from headcount.engines.choice import chosen
 
     named = named_engine(options)
     choice = chosen(problem, named)

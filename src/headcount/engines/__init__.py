@@ -1,10 +1,10 @@
 """Engines: every way to infer, behind one verb; and the Posterior they return."""
 
-from headcount.engines._auto import Auto, Choice, select
 from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._map import MAP
 from headcount.engines._run import Plan, plan, run
 from headcount.engines._table_bp import TableBP
+from headcount.engines.choice import Auto, Choice, select
 from headcount.engines.engine import DirectEngine, Engine, IterativeEngine
 from headcount.engines.exact import Enumerate
 from headcount.engines.sampling._path_gibbs import PathGibbs

@@ -11,7 +11,6 @@ import numpy as np
 from headcount import _device, memory
 from headcount._linalg import threads_for
 from headcount.checks import generator
-from headcount.engines._auto import SAMPLING_SEED, Auto, as_engine, chosen
 from headcount.engines._cost import (
     BYTES,
     FIT_ONCE,
@@ -24,6 +23,7 @@ from headcount.engines._cost import (
     writing_seconds,
 )
 from headcount.engines._reduce import answer
+from headcount.engines.choice import SAMPLING_SEED, Auto, as_engine, chosen
 from headcount.errors import shown
 from headcount.posterior import NotConvergedError, Posterior
 

@@ -26,8 +26,8 @@ from headcount._disk import replacing, write_tree
 from headcount.checks import whole_number
 from headcount.dates import parse_date, readable
 from headcount.engines import Engine, Plan, plan
-from headcount.engines._auto import ENGINES
 from headcount.engines._cost import INITIAL_RUNS
+from headcount.engines.choice import ENGINES
 from headcount.engines.engine import Progress
 from headcount.errors import ProblemError
 from headcount.io._many import Task

@@ -14,7 +14,7 @@ from headcount._compile import many_solves
 from headcount._device import connected
 from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
-from headcount.engines._auto import as_engine
+from headcount.engines.choice import as_engine
 from headcount.engines.engine import Progress
 from headcount.errors import ProblemError, known_keywords
 from headcount.individual import HiddenStateChain, MarkovChain, Model

@@ -17,7 +17,7 @@ from headcount._device import find_device
 from headcount._types import Array
 from headcount.checks import generator, instance, is_sequence
 from headcount.engines import Auto, Engine, Posterior, Status, TiltedEP
-from headcount.engines._auto import as_engine
+from headcount.engines.choice import as_engine
 from headcount.errors import known_keywords
 from headcount.individual import Model, ModelError
 from headcount.individual._log_linear import require_counts

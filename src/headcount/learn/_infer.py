@@ -9,7 +9,7 @@ import numpy as np
 
 from headcount import engines
 from headcount.engines import Engine, Posterior
-from headcount.engines._auto import chosen
+from headcount.engines.choice import chosen
 from headcount.errors import known_keywords
 from headcount.individual import ModelError
 from headcount.learn._chains import LearnInitial

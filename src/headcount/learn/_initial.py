@@ -21,7 +21,7 @@ from scipy.special import gammaln
 from headcount import engines
 from headcount._types import Array
 from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior, select
-from headcount.engines._auto import SAMPLING_SEED, as_engine, chosen
+from headcount.engines.choice import SAMPLING_SEED, as_engine, chosen
 from headcount.individual import MarkovChain
 from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
