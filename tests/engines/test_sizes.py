@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reproduction.rivals import NLBP, Gibbs
 from scipy.special import gammaln, logsumexp
+from scipy.stats import binom, norm, poisson
 from tests.graphs import awkward_models
 
 import headcount as hc
@@ -385,15 +386,88 @@ def test_two_sizes_that_few_counts_tell_apart() -> None:
         assert abs(mine.mean - other.mean) < 0.5 * other.sd
 
 
+@pytest.mark.parametrize("law", [hc.Unknown(), hc.About(50, sd=30), hc.Between(1, 100)], ids=str)
+@pytest.mark.parametrize("noise", ["exact", "gaussian", "poisson"])
+def test_two_sizes_of_which_a_sum_is_seen(law: hc.Unknown, noise: str) -> None:
+    """The law of the split may be U-shaped: means, sds and evidence are those of the sum over both sizes, of one weight or of two."""
+    n = np.arange(331.0)
+    inside = (n >= law.least) & (n <= law.most)
+    log_p = np.where(inside, law.log_pmf(np.where(inside, n, law.least)), -np.inf)
+    for weight in (1, 2):
+        total = weight * n[:, None] + n
+        with np.errstate(divide="ignore"):
+            seen, log_l = {
+                "exact": (hc.Exact([100.0], sums=[[1, 1]], on=0), np.where(total == 100, 0.0, -np.inf)),
+                "gaussian": (
+                    hc.Gaussian([100.4], sd=1.5, sums=[[1, 1]], on=0),
+                    norm.logpdf(100.4, total, 1.5),
+                ),
+                "poisson": (hc.Poisson([100.0], sums=[[1, 1]], on=0), poisson.logpmf(100, total)),
+            }[noise]
+        log_w = log_p[:, None] + log_p + log_l
+        w = np.exp(log_w - log_w.max())
+        groups = {"a": hc.Group(CHAIN, law, weight=weight), "b": hc.Group(CHAIN, law)}
+        found = hc.infer(hc.Problem(groups=groups, observations=seen), "TiltedEP")
+        assert found.log_evidence == pytest.approx(log_w.max() + np.log(w.sum()), abs=0.12)
+        for name, each, law_of in (("a", weight, w.sum(axis=1)), ("b", 1, w.sum(axis=0))):
+            mean = law_of @ n / w.sum()
+            sd = np.sqrt(law_of @ (n - mean) ** 2 / w.sum())
+            got = found.group(name).population
+            assert abs(got.mean / each - mean) < 0.1 * sd
+            assert got.sd / each == pytest.approx(sd, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "law", [hc.Unknown(), hc.About(8, sd=6), hc.About(8, sd=3), hc.Between(2, 25)], ids=str
+)
+@pytest.mark.parametrize("count", [1, 6])
+def test_an_unknown_size_beside_one_exact_cell(law: hc.Unknown, count: int) -> None:
+    """With one cell of two counted exactly, N has the law p(N) Bin(y; N, μ): mean, sd and evidence are those of the sum over N."""
+    n = np.arange(301.0)
+    inside = (n >= law.least) & (n <= law.most)
+    log_w = np.where(inside, law.log_pmf(np.where(inside, n, law.least)), -np.inf) + binom.logpmf(
+        count, n, 0.4
+    )
+    w = np.exp(log_w - log_w.max())
+    mean = w @ n / w.sum()
+    sd = np.sqrt(w @ (n - mean) ** 2 / w.sum())
+    chain = hc.MarkovChain([0.4, 0.6], [[0.5, 0.5], [0.5, 0.5]], length=1)
+    found = hc.infer(hc.Problem(chain, law, hc.Exact([[count, np.nan]])), "TiltedEP")
+    assert abs(found.population.mean - mean) < 0.02 * sd
+    assert found.population.sd == pytest.approx(sd, rel=0.02)
+    if found.log_evidence is not None:
+        assert found.log_evidence == pytest.approx(log_w.max() + np.log(w.sum()), abs=0.05)
+
+
 def test_sizes_that_the_counts_cannot_split_are_named() -> None:
-    """Two groups of which nothing is known but a sum: the law of the split has two ends, and the error says what would help."""
-    groups = {"young": hc.Group(CHAIN, hc.Unknown()), "old": hc.Group(CHAIN, hc.Unknown())}
-    seen = hc.Gaussian([200.0], sd=4.0, sums=[[1, 1]], on=0)
+    """Two groups of which a few individuals of their sum are seen: where EP ends nowhere, the error says what would help."""
+    other = hc.MarkovChain([0.2, 0.8], [[0.4, 0.6], [0.1, 0.9]], length=2)
+    chain = hc.MarkovChain([0.7, 0.3], [[0.8, 0.2], [0.3, 0.7]], length=2)
+    groups = {"young": hc.Group(chain, hc.Unknown()), "old": hc.Group(other, hc.Unknown())}
+    seen = hc.Poisson([[1, 2], [0, 2]], rate=0.5)
     with pytest.raises(hc.engines.NotConvergedError, match="sizes of the groups 'young', 'old'"):
-        hc.infer(hc.Problem(groups=groups, observations=seen))
-    said = {**groups, "old": hc.Group(CHAIN, hc.About(80, sd=15))}  # what the error asks for
+        hc.infer(hc.Problem(groups=groups, observations=seen), "TiltedEP")
+    said = {
+        "young": hc.Group(CHAIN, hc.Unknown()),
+        "old": hc.Group(CHAIN, hc.About(80, sd=15)),
+    }  # what the error asks for
+    seen = hc.Gaussian([200.0], sd=4.0, sums=[[1, 1]], on=0)
     found = hc.infer(hc.Problem(groups=said, observations=seen))
     assert found.group("young").population.mean == pytest.approx(120, abs=10)
+
+
+def test_three_sizes_beside_an_exact_sum() -> None:
+    """Sizes that one exact sum ties: no mean is off, and the sd is that of the sum over all splits."""
+    groups = {k: hc.Group(CHAIN, hc.Between(1, 200)) for k in "abc"}
+    found = hc.infer(
+        hc.Problem(groups=groups, observations=hc.Exact([200.0], sums=[[1, 1]], on=0)), "TiltedEP"
+    )
+    n = np.arange(1.0, 199.0)
+    w = 199.0 - n  # splits of what is left into two
+    mean = w @ n / w.sum()
+    for k in "abc":
+        assert found.group(k).population.mean == pytest.approx(mean, abs=0.1)
+        assert found.group(k).population.sd == pytest.approx(np.sqrt(w @ (n - mean) ** 2 / w.sum()), rel=0.02)
 
 
 @pytest.mark.parametrize("law", [hc.Unknown(), hc.About(6000, sd=6000), hc.Between(1, 10**6)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.population import CGM, PoissonSize, SizeLaw, parse_population
+from headcount.population import CGM, PoissonSize, SizeLaw, TotalSize, parse_population
 
 LAWS = [
     hc.About(40, sd=40**0.5),
@@ -102,3 +102,10 @@ def test_cumulants_are_those_of_the_tilted_probabilities(law: SizeLaw, tilt: flo
     assert found.value == pytest.approx(log_w.max() + np.log(w.sum()), abs=1e-8)
     assert found.mean == pytest.approx(mean, rel=1e-7)
     assert found.variance == pytest.approx(float(w @ (n - mean) ** 2 / w.sum()), rel=1e-6)
+
+
+def test_the_number_of_several_groups_is_said_in_words() -> None:
+    """A user gave laws of groups: messages do not show the class that adds them up, nor others where there are none."""
+    law = TotalSize((hc.Unknown(), hc.About(5, sd=2)), 0, (1, 2))
+    assert f"{law}" == "a sum of groups: unknown and 2 × (5+-2)"
+    assert "7 more" in TotalSize((hc.Unknown(),), 7).text

@@ -619,7 +619,12 @@ class TotalSize(SizeLaw):
     @property
     def text(self) -> str:
         """In words."""
-        return " and ".join([*(law.text for law in self.laws), f"{self.others} more"])
+        parts = [law.text if weight == 1 else f"{weight} × ({law.text})" for law, weight in self._weighted]
+        return " and ".join([*parts, f"{self.others} more"] if self.others else parts)
+
+    def __repr__(self) -> str:
+        """In words: a user gave the groups' laws, and never wrote this class."""
+        return f"a sum of groups: {self.text}"
 
     @property
     def least(self) -> int:

@@ -21,6 +21,8 @@ from headcount.engines._cost import MOST_AT_ONCE
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
 from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
 from headcount.engines.engine import iterate
+from headcount.population import PoissonSize
+from headcount.posterior.program import size_range
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
@@ -111,6 +113,14 @@ class Roles:
         """Whether the structure is the one without matrices."""
         counts = int(self.tilts.offsets[-1])
         return kind_of(self.tilts.tree, self.solver.structure, counts=counts) == "matrix-free"
+
+    @cached_property
+    def size_range(self) -> tuple[float, float]:
+        """The fewest and the most individuals that exact counts alone leave the group of unknown size."""
+        numbers = self.tilts.problem.numbers
+        assert numbers is not None
+        laws = [law if law.is_known else PoissonSize(1.0) for law in numbers.laws]
+        return size_range(self.tilts.problem.with_laws(laws), int(numbers.unknown[0]))
 
     @cached_property
     def linear_terms(self) -> tuple[Array, Array]:

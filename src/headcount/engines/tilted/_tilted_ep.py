@@ -30,7 +30,7 @@ from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, meet_e
 from headcount.engines.tilted._certain import certain_counts
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
-from headcount.engines.tilted._size_sites import Sizes, size_sites, with_size_sites
+from headcount.engines.tilted._size_sites import ExactSizes, Sizes, size_sites, with_size_sites
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.observe import SIZES
 from headcount.population import PoissonSize
@@ -314,7 +314,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         if len(roles.sizes):
             assert centre.numbers is not None
             at = Entries(*(values[roles.sizes] for values in by_entry))
-            found.append(size_sites(Sizes.of(centre.numbers), at))
+            found.append(size_sites(Sizes.of(centre.numbers), at, _exact_sizes(centre)))
             tau[roles.sizes], nu[roles.sizes] = found[-1].tau, found[-1].nu
         return EPState(
             centre,
@@ -398,6 +398,25 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         return gaussian_beliefs(
             centre, sites.tau, sites.nu, state.log_sites, settled=settled, log_z=state.log_z, more=more
         )
+
+
+def _exact_sizes(centre: Centre) -> ExactSizes | None:
+    """What exact counts leave of the one unknown size in a Poisson cloud with the centre's means; None without them.
+
+    Two sizes or more are left as the Gaussian has them: exact counts tie them to each other, and with a correction of each alone 13 of 62
+    random pairs ended nowhere that are answered without.
+    """
+    roles = centre.roles
+    assert centre.numbers is not None
+    free = centre.numbers.unknown
+    if not roles.exact.any() or len(free) > 1:
+        return None
+    mean, variance = (float(x[free[0]]) for x in (centre.numbers.mean, centre.numbers.variance))
+    (own,) = roles.sizes
+    tau = np.zeros_like(centre.g)
+    tau[own] = 1.0 / mean - 1.0 / max(variance, LEAST_SD**2)
+    moved, left, _ = centre.solve(tau, np.zeros_like(tau))
+    return ExactSizes(mean, mean + float(moved[own]), float(left[own]), *roles.size_range)
 
 
 def _away(roles: Roles, mean: Array, variance: Array) -> float:
@@ -522,7 +541,8 @@ def _of_vague_sizes(tilts: Tilts, numbers: Numbers, how: MapStart) -> tuple[Arra
         for law, n, a in zip(numbers.laws, sizes, found.tilts, strict=True)
     ]
     assert g is not None
-    return g, (np.array(own) - found.tilts)[numbers.unknown]
+    more = (np.array(own) - found.tilts)[numbers.unknown]
+    return g, np.append(more, 0.0) if len(more) == 2 else more  # two have a site on their sum, too
 
 
 def _numbers(tilts: Tilts, g: Array) -> Numbers:
