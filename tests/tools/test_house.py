@@ -7,11 +7,11 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 44400,
-    "files in src": 168,
+    "code lines in src": 44360,
+    "files in src": 167,
     "private modules imported across packages": 36,
     "modules reachable from TiltedEP": 53,
-    "blocks rated C or worse": 96,
+    "blocks rated C or worse": 91,
     "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 73,
 }
