@@ -506,7 +506,7 @@ def test_an_interruption_leaves_nothing(
         "import signal, headcount.engines as e\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "def infer(*a, **k):\n    print('started', flush=True)\n    import time\n    time.sleep(60)\n"
-        "e.infer = infer\n"
+        "e.run = infer\n"
         "from headcount.cli import main\n"
         "main()\n"
     )

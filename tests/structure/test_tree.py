@@ -179,12 +179,16 @@ def test_prior_variances_by_one_pass_down_are_those_of_a_solve_without_sites(nam
         above = [1, *(tree.sizes[u] for u in tree.parents[1:])]
         tree = replace(tree, phi=tuple(rng.uniform(0.5, 4.0, size) for size in above))
     sites = [Where((v,), rng.permutation(model.size((v,))[0])) for v in model.variables]
+    first = model.variables[0]
+    sums = csr_array(rng.normal(size=(3, model.size((first,))[0])))
+    sites.append(Where((first,), np.arange(3), weights=sums))
     nothing = [np.zeros(len(site)) for site in sites]
     structure = TreeStructure(tree, N, sites)
-    for found, solved in zip(
-        structure.unseen_variance(), structure.solve(nothing, nothing).variance, strict=True
-    ):
-        np.testing.assert_allclose(found, solved, atol=1e-13 * N)
+    solved = structure.solve(nothing, nothing).variance
+    # What an earlier run says are sums: a solve per sweep made later windows of a long series 1.6 times slower than the first.
+    monkeypatch.setattr(TreeStructure, "solve", None)
+    for one, other in zip(structure.unseen_variance(), solved, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12 * N)
 
 
 def test_covariances_with_moves_hold_no_table_by_table_matrix() -> None:

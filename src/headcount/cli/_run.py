@@ -116,11 +116,12 @@ def _infer_tables(counts: Sequence[Path], options: Options, output: Output, wind
 
 def _in_windows(problem: Problem, options: Options) -> bool:
     """Whether a series is inferred window by window without being asked."""
-    from headcount.engines.choice import LONG_CHAIN
-
-    if options.engine != "auto" or options.device is not None or len(problem.model.variables) < LONG_CHAIN:
+    if options.engine != "auto" or options.device is not None:
         return False
-    from headcount.io._long import wants_windows
+    engine, made = planned(problem, options)
+    if not engine.point and made.peak <= memory.limit():
+        return False
+    from headcount.io.long import wants_windows
 
     return wants_windows(problem)
 
@@ -130,7 +131,7 @@ def _infer_windows(
 ) -> None:
     """Infer a long series window by window; what is finished stays, and a run that was stopped goes on."""
     from headcount.io import infer_long
-    from headcount.io._long import WINDOW, plan_long, windows_in
+    from headcount.io.long import WINDOW, plan_long, windows_in
 
     _refuse_beside_windows(options, output, asked=window is not None)
     size = WINDOW if window is None else window
@@ -147,11 +148,11 @@ def _infer_windows(
             min_flow=output.min_flow,
             strict=False,
         )
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stopped:
         done = len(windows_in(output.out))
         of = max(1, -(-(len(case.problem.model.variables) - 1) // size))
-        text = f"{done} of {of} windows are written; run the same command again to go on"
-        raise KeyboardInterrupt(text) from None
+        stopped.add_note(f"{done} of {of} windows are written; run the same command again to go on")
+        raise
     finally:  # also where a window failed or the command was told to stop: windows before it are there
         if windows_in(output.out):
             wrote(output.out)
@@ -167,7 +168,7 @@ def _infer_windows(
 def _refuse_beside_windows(options: Options, output: Output, *, asked: bool) -> None:
     """Refuse options that windows cannot answer, and a folder that holds something else."""
     from headcount._disk import check_folder
-    from headcount.io._long import INDEX
+    from headcount.io.long import INDEX
 
     given = {
         "--report": output.report,
@@ -568,7 +569,7 @@ def run_plan(counts: Sequence[Path], options: Options, window: int | None) -> No
 
 def _plan_of(case: Case, options: Options, window: int | None, *, learning: bool) -> Plan:
     """What a fit of a case, its inference, or its inference window by window will take."""
-    from headcount.io._long import WINDOW, plan_long
+    from headcount.io.long import WINDOW, plan_long
 
     if not learning and (window is not None or _in_windows(case.problem, options)):
         return plan_long(case.problem, named_engine(options), window=window or WINDOW)

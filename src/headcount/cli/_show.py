@@ -282,7 +282,8 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
         code = 0
     except SystemExit as ended:  # SIGTERM
         code = int(ended.code or 0)
-        stopped = f"Stopped while {_doing.what}, after {_duration(command_seconds())}; {_outcome()}."
+        notes = "".join(f"; {note}" for note in getattr(ended, "__notes__", ()))
+        stopped = f"Stopped while {_doing.what}, after {_duration(command_seconds())}{notes}; {_outcome()}."
         tell(problems=[stopped])
         say((stopped, "bold red"), error=True)
         raise
@@ -291,6 +292,8 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
         raise
     except (KeyboardInterrupt, MemoryError, OSError, ValueError) as error:
         code, text = _report(error)
+        if text is not None:
+            text = "; ".join([text, *getattr(error, "__notes__", ())])
         if text is None:
             _list_problems(getattr(error, "problems", None) or (str(error),))
         else:
@@ -310,7 +313,7 @@ def _report(error: BaseException) -> tuple[int, str | None]:
                 f"Stopped while {_doing.what}: the command held {held}, and the limit is {most} beside its libraries (--memory-limit)"
             )
         case KeyboardInterrupt():
-            return INTERRUPTED, "; ".join([f"Interrupted while {_doing.what}", *map(str, error.args)])
+            return INTERRUPTED, f"Interrupted while {_doing.what}"
         case MemoryError():
             return TOO_LARGE, "The machine has no more memory to give: see headcount plan"
         case TooLargeError():

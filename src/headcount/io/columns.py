@@ -418,9 +418,8 @@ def _read_labels(source: Source, role: str, reader: Reader, coded: Coded) -> Lab
     texts = [label_text(v) for v in distinct.tolist()]
     if role == "time":
         texts = time_texts(texts, source, reader.dates)
-    if role in _NAMED_CELLS and not reader.alias.keys().isdisjoint(texts):
-        source.note(listed([f"{t!r} is read as {reader.alias[t]!r}" for t in texts if t in reader.alias]))
-        texts = [reader.alias.get(t, t) for t in texts]
+    elif role in _NAMED_CELLS:
+        texts = _renamed(texts, source, reader.alias)
     one = Labels.of([*texts, ""])
     if len(one.texts) > len(texts) and (codes >= 0).all():
         return Labels(codes, texts)
@@ -429,25 +428,39 @@ def _read_labels(source: Source, role: str, reader: Reader, coded: Coded) -> Lab
     return read
 
 
+def _renamed(texts: list[str], source: Source, alias: Mapping[str, str]) -> list[str]:
+    """Cells by their new names, where they have one, which is noted."""
+    known = [t for t in texts if t in alias]
+    if known:
+        source.note(listed([f"{t!r} is read as {alias[t]!r}" for t in known]))
+    return [alias.get(t, t) for t in texts]
+
+
 DENSE_KEYS = 8
 """Possible combinations of labels per row up to which each is marked as taken: an array of so many bytes per row."""
 
 
-def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
-    """One row per entry, the first: others are a problem, as nothing is added up in silence."""
-    import pandas as pd
-
+def _all_differ(source: Source, roles: Sequence[str]) -> bool:
+    """Whether all rows are found to have different labels; False where labels have too many combinations to mark each."""
     key, size = np.zeros(len(source.rows), dtype=np.int64), 1
     for role in roles:
         labels = source.values[role]
         key *= len(labels.texts)
         key += labels.codes
         size *= len(labels.texts)
-    if size <= DENSE_KEYS * len(key):
-        taken = np.zeros(size, dtype=bool)
-        taken[key] = True
-        if np.count_nonzero(taken) == len(key):
-            return source
+    if size > DENSE_KEYS * len(key):
+        return False
+    taken = np.zeros(size, dtype=bool)
+    taken[key] = True
+    return np.count_nonzero(taken) == len(key)
+
+
+def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
+    """One row per entry, the first: others are a problem, as nothing is added up in silence."""
+    import pandas as pd
+
+    if _all_differ(source, roles):
+        return source
     frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
     again = frame.duplicated(keep=False).to_numpy()
     if not again.any():

@@ -383,9 +383,9 @@ def _as_utf8(name: str, content: bytes, encoding: str | None, findings: Findings
     if known is None and content.isascii():
         return content
     try:
-        return content.decode("utf-8-sig" if known is None else known).encode()
+        return content.decode(known or "utf-8-sig").encode()
     except UnicodeDecodeError as error:
-        text = _windows(content) if known is None else None
+        text = None if known else _windows(content)
         if text is None:
             raise TableError(_wrong_byte(name, content, error.start, known)) from None
         findings.note(_read_as_windows(name, text))
@@ -588,19 +588,22 @@ def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], b
     import pandas as pd
 
     first = _texts_in(content, separator, nrows=ROWS_LOOKED_AT, dtype=str)
-    coded = [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
-    kinds = {c: "category" if c in coded else str for c in first.columns}
+    coded = _columns_to_code(first, measured)
+    kinds = dict.fromkeys(first.columns, str) | dict.fromkeys(coded, "category")
     frame = _texts_in(content, separator, dtype=kinds)
-    lost = []
-    for c in coded:
-        values = frame[c].cat.categories.to_numpy()
-        if values.dtype.kind in "iu":
-            frame[c] = pd.Series(values[frame[c].cat.codes.to_numpy()], copy=False)
-        elif values.dtype.kind in "fb":
-            lost.append(c)  # 1.025 may be a thousand: whether it is, its text tells
+    held = {c: frame[c].cat.categories.to_numpy() for c in coded}
+    for c in [c for c, values in held.items() if values.dtype.kind in "iu"]:
+        frame[c] = pd.Series(held[c][frame[c].cat.codes.to_numpy()], copy=False)
+    # 1.025 may be a thousand: whether it is, its text tells
+    lost = [c for c, values in held.items() if values.dtype.kind in "fb"]
     if lost:
         frame[lost] = _texts_in(content, separator, usecols=lost, dtype=str)[lost]
     return frame
+
+
+def _columns_to_code(first: pd.DataFrame, measured: Callable[[str], bool]) -> list[str]:
+    """The columns of texts, and those of numbers by their names, as the first rows show them."""
+    return [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
 
 
 def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:

@@ -37,6 +37,7 @@ from headcount._linalg import (
     product,
     row_dots,
     sandwich,
+    symmetric_product,
     threads_for,
 )
 from headcount.checks import instance
@@ -415,9 +416,9 @@ class TreeStructure(Structure, kind="tree"):
         return Moments(*self.layout.sites.read(solution, tables), solution.log_z)
 
     def unseen_variance(self) -> tuple[Array, ...]:
-        r"""See :class:`Structure`. Of counted cells by one pass down: :math:`V_v = Q_v + P^\top V_u P`."""
+        r"""See :class:`Structure`. Of counts of nodes, and of their sums, by one pass down: :math:`V_v = Q_v + P^\top V_u P`."""
         compiled = self._compiled_cells is not None and self._compiles
-        if compiled or any(len(site.scope) != 1 or site.weights is not None for site in self.sites):
+        if compiled or any(len(site.scope) != 1 for site in self.sites):
             return super().unseen_variance()
         found: list[Array] = []
         with threads_for(max(self.tree.sizes)):
@@ -425,7 +426,7 @@ class TreeStructure(Structure, kind="tree"):
                 own = gram(self.root_factor if u < 0 else step.edge.noise.root)
                 found.append(own if u < 0 else sandwich(fortran(step.edge.gain.T), found[u], onto=own))
         places = (self.tree.place(site.scope).node for site in self.sites)
-        return tuple(np.diagonal(found[v])[site.index] for v, site in zip(places, self.sites, strict=True))
+        return tuple(_variance_at(site, found[v]) for v, site in zip(places, self.sites, strict=True))
 
     def field(self, tau: Sequence[Array], nu: Sequence[Array]) -> Field:
         """See :class:`Structure`."""
@@ -468,6 +469,14 @@ def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array
     """The margins of both ends of an edge, then sums of the lower end's cells, then sums of entries, as rows on its flat table."""
     above, own = (margin_rows(domain, (variable,)) for variable in domain.scope)
     return np.vstack([above, own, *(rows @ own for rows in sums), *table_sums])
+
+
+def _variance_at(site: Site, covariance: Array) -> Array:
+    """Variances of the counts of one node, or of sums of them, that a site observes; of the covariance the lower triangle is read."""
+    if site.weights is None:
+        return np.diagonal(covariance)[site.index]
+    columns = namespace(covariance).asarray(fortran(selection(site, len(covariance)).T))
+    return (symmetric_product(covariance, columns) * columns).sum(axis=0)
 
 
 def _node(

@@ -25,9 +25,8 @@ from headcount._compile import many_solves
 from headcount._disk import replacing, write_tree
 from headcount.checks import whole_number
 from headcount.dates import parse_date, readable
-from headcount.engines import Engine, Plan, plan
+from headcount.engines import Engine, Plan, plan, select
 from headcount.engines._cost import INITIAL_RUNS
-from headcount.engines.choice import ENGINES
 from headcount.engines.engine import Progress
 from headcount.errors import ProblemError
 from headcount.io._many import Task
@@ -201,13 +200,12 @@ def plan_long(
 
 def wants_windows(problem: Problem) -> bool:
     """Whether one run of a chain would do without spreads, or would not fit into memory, and windows of it are better off."""
-    if problem.model.as_chain() is None or problem.tracks:
+    if len(problem.model.variables) <= WINDOW or problem.model.as_chain() is None or problem.tracks:
         return False
-    whole, part = (
-        plan(p) for p in (problem, problem.between(0, min(WINDOW, len(problem.model.variables) - 1)))
-    )
-    without_spread = ENGINES[whole.engine].point and not ENGINES[part.engine].point
-    return without_spread or part.peak <= memory.limit() < whole.peak
+    part = problem.between(0, WINDOW)
+    if select(problem.core).engine.point and not select(part.core).engine.point:
+        return True
+    return plan(part, rate=1.0).peak <= memory.limit() < plan(problem, rate=1.0).peak
 
 
 def _fingerprint(problem: Problem, engine: Any) -> str:
