@@ -544,10 +544,14 @@ def copy_repository(folder: Path) -> None:
 
 
 def passes(folder: Path, tests: Sequence[str]) -> bool:
-    """Whether these tests pass in a copy of the repository."""
+    """Whether these tests pass in a copy of the repository.
+
+    Compiled code is not kept: Python takes it for current when the source has the same second and length, as a next change may have.
+    """
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }

@@ -1,6 +1,7 @@
 """The mutation script breaks what it says, in a copy, and its stored score is up to date."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,26 @@ def test_what_is_noticed_and_what_survives(tmp_path: Path) -> None:
     stale = Mutation("stale", "thing.py", "4 * x", "3 * x", ("test_thing.py",))
     with pytest.raises(mutate.StaleError, match=r"stale: '4 \* x' occurs 0 times in thing\.py"):
         mutate.noticed(stale, tmp_path)
+
+
+def test_a_change_within_the_same_second_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two changes of one length, written at one instant, are each run: no compiled code of the first answers for the second."""
+    (tmp_path / "thing.py").write_text("def double(x):\n    return 2 * x\n")
+    (tmp_path / "test_thing.py").write_text(
+        "from thing import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
+    )
+    run = mutate.passes
+
+    def at_one_instant(folder: Path, tests: tuple[str, ...]) -> bool:
+        os.utime(folder / "thing.py", (1e9, 1e9))
+        return run(folder, tests)
+
+    monkeypatch.setattr(mutate, "passes", at_one_instant)
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    seen = Mutation("seen", "thing.py", "2 * x", "3 * x", ("test_thing.py",))
+    unseen = Mutation("unseen", "thing.py", "2 * x", "x * 2", ("test_thing.py",))
+    assert mutate.noticed(seen, tmp_path)
+    assert not mutate.noticed(unseen, tmp_path)
 
 
 def test_random_changes() -> None:
