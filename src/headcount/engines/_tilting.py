@@ -195,11 +195,11 @@ class Tilts:
             law = self.law(g, in_factors=True)
             assert isinstance(law.law, FactoredTree)
             return type(model).from_rooted(law.law.at_home().rooted(), model.states), law.gain  # type: ignore[attr-defined]
-        if c is None or (self.problem.numbers is not None and self.tree is not None):
-            assert self.tree is not None
+        if self.tree is not None and model.steps_are_directed:
             nodes, edges = self._potentials(self.tree, g)
             gain, tree = tilted(self.tree, nodes, edge_potentials=edges)  # type: ignore[arg-type]
             return type(model).from_rooted(tree.undispersed, model.states), gain  # type: ignore[attr-defined]
+        assert c is not None
         potentials: dict[tuple, Array] = {}
         for site, values in zip(self.problem.sites, self.split(g if c == 1.0 else c * g), strict=True):
             table = model.domain(site.scope).table(site.spread(values))
