@@ -1,7 +1,9 @@
 """What people who stay ask for: features by a formula, recoveries between count days, renamed sites, matrices of trips."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from headcount.cli import _show
 from headcount.cli._run import _with_room
 from headcount.cli._show import as_options
 from headcount.io import TableError, _many, load_result, read_problem
+from headcount.io import write as write_module
 
 SITES = "Ort;Rechtswert;Hochwert;habitat;Höhe ü. M.\npond;0,5;0;wet;3,5\nhill;3,5;4;dry;120\n"
 
@@ -412,7 +415,18 @@ def test_the_memory_limit_holds_while_results_are_written(
         _show, "held_memory", lambda: (3 * 10**9 if _show._doing.what == "writing" else 10**8, 0)
     )
     monkeypatch.setattr(_show, "WATCH_EVERY", 0.001)
-    code, said = run(*words, "--out", tmp_path / "out", "--memory-limit", "1GB")
+    put = write_module.put_frames
+
+    def put_slowly(*given: Any, **options: Any) -> None:
+        """As long as a large table takes: until the watch has looked, which it does every millisecond here."""
+        until = time.monotonic() + 60
+        while not _show._watch.stopped_at and time.monotonic() < until:
+            time.sleep(0.001)
+        put(*given, **options)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(write_module, "put_frames", put_slowly)
+        code, said = run(*words, "--out", tmp_path / "out", "--memory-limit", "1GB")
     assert code == 3
     assert "Stopped while writing: the command held 3 GB, and the limit is 1 GB" in said
     assert "nothing was written" in said
