@@ -28,7 +28,7 @@ from headcount.io.tables import (
     Cells,
     Made,
     Moves,
-    NoiseKind,
+    Noise,
     Places,
     cell_table,
     count_table,
@@ -230,8 +230,8 @@ def read_problem(
     reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide, bounds=bounds)
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
-    whole = kind is not None and kind.model.whole
-    censored = bounds is None and kind is not None and kind.model is Poisson
+    whole = kind is not None and kind.whole
+    censored = bounds is None and kind is not None and kind is Poisson
     table = count_tables(
         counts if isinstance(counts, list) else [counts],
         replace(reader, bounds="censored") if censored else reader,
@@ -655,7 +655,7 @@ def _flow_observation(
         return []
     findings = reader.findings
     kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=kind is not None and kind.model.whole)
+    table = flow_table(flows, reader, whole=kind is not None and kind.whole)
     numbers = noise_parameters(kind, parameters, None, findings)
     if kind is None or table is None:
         return []
@@ -669,7 +669,7 @@ def _flow_observation(
     values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
     pairs = zip(pairwise(axes.times.labels), values, strict=True)
     seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
-    return [kind.model(seen, **numbers)] if seen else []
+    return [kind(seen, **numbers)] if seen else []
 
 
 def _departing(table: Source, times: Times, snap: str | None) -> Source:
@@ -702,7 +702,7 @@ def _sum_observations(
         )
         return []
     kind = noise_kind(noise, findings)
-    found = sum_table(*given, reader, whole=kind is not None and kind.model.whole)
+    found = sum_table(*given, reader, whole=kind is not None and kind.whole)
     numbers = noise_parameters(kind, parameters, None, findings)
     if found is None or kind is None or axes.times is None:
         return []
@@ -718,7 +718,7 @@ def _sum_observations(
     if findings:
         return []
     return [
-        kind.model([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
+        kind([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
         for t, pairs in _pairs_by_step(source, counts, axes).items()
     ]
 
@@ -773,7 +773,7 @@ def _built(
     made: Made | None,
     seen: Seen | None,
     beside: Sequence[Observation | Tracks],
-    kind: NoiseKind | None,
+    kind: Noise | None,
     population: int | SizeLaw | None,
     initial: Any,
     axes: Axes,
@@ -790,7 +790,7 @@ def _built(
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
     cube = labelled_counts(seen.counts, axes.times.labels, axes.labels, axes.cells, axes.places)
-    counts = findings.build(kind.model, cube, **seen.parameters)
+    counts = findings.build(kind, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
     observed = tuple(beside) if seen.ahead else (counts, *beside)
@@ -983,7 +983,7 @@ def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model
 def _table_of(
     opened: Source,
     model: Model,
-    kind: NoiseKind,
+    kind: Noise,
     parameters: Mapping[str, float | None] | None,
     reader: Reader,
 ) -> Observation | None:
@@ -995,7 +995,7 @@ def _table_of(
     )
     if source is None or not scope:
         return None
-    source = counted(source, "count", whole=kind.model.whole)
+    source = counted(source, "count", whole=kind.whole)
     given = noise_parameters(kind, parameters, source, reader.findings)
     axes = _state_axes(source, model, scope)
     if axes is None or "noise" in reader.findings:
@@ -1003,7 +1003,7 @@ def _table_of(
     placed = {name: source.spread(value, axes) if np.ndim(value) else value for name, value in given.items()}
     count = source.spread(source["count"], axes)
     seen = tuple(scope.values())
-    return kind.model(count, on=seen[0] if len(seen) == 1 else seen, **placed)
+    return kind(count, on=seen[0] if len(seen) == 1 else seen, **placed)
 
 
 def _scope(opened: Source, model: Model) -> dict[str, Hashable]:

@@ -107,6 +107,12 @@ class Observation(ABC):
     """Whether counts are bounds and no readings."""
     positive: ClassVar[Mapping[str, str]] = {}
     """Parameters that must be above zero, and what to do where they are not."""
+    keyword: ClassVar[str] = ""
+    """Its name in tables and on the command line; empty where it has none there."""
+    words: ClassVar[str] = ""
+    """The counts it gives, as pages call them; by the name of its class where this is empty."""
+    learned: ClassVar[str] = ""
+    """The parameter, common to all entries, that a fit can learn; empty where there is none."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -152,6 +158,20 @@ class Observation(ABC):
     def steadier(self) -> Mapping[str, Observation]:
         """Noises with the same mean and less scatter, by the call to write: what counts that scatter too little may have had."""
         return {}
+
+    def implied(self) -> Array:
+        """The n whose expected reading is the count, shape (K,): the count itself, unless the noise says otherwise."""
+        return np.asarray(self.counts, dtype=float)
+
+    @classmethod
+    def parameters(cls) -> dict[str, bool]:
+        """Its parameters that hold a number per entry, and whether each must be given."""
+        default = {f.name: f.default for f in dataclasses.fields(cls)}
+        return {
+            name: default[name] in (None, dataclasses.MISSING)
+            for name, held in _declared(cls)
+            if held == "entry"
+        }
 
     @property
     def domain_low(self) -> Array:
@@ -316,6 +336,10 @@ class UnitNoise(Observation):
         """Given c n."""
         mean, variance = self.inner.moments(self.size * np.asarray(n, dtype=float))
         return mean, variance
+
+    def implied(self) -> Array:
+        """That of n over c."""
+        return np.asarray(self.inner.implied()) / self.size
 
     def take(self, index: ArrayLike) -> UnitNoise:
         """The same on some entries."""

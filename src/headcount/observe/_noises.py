@@ -36,6 +36,10 @@ class Rated(Observation):
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
+    def implied(self) -> Array:
+        """(y − background)/rate."""
+        return np.asarray((self.counts - self.background) / self.rate, dtype=float)
+
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """A rate per unit."""
         return self.replaced({"rate": self.rate * size}), 0.0
@@ -70,6 +74,9 @@ class Poisson(Rated):
         λ₀ ≥ 0: expected counts when nobody is there.
     """
 
+    keyword: ClassVar[str] = "poisson"
+    words: ClassVar[str] = "Poisson counts"
+    learned: ClassVar[str] = "rate"
     log_concave: ClassVar[bool] = True
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -136,6 +143,7 @@ class Censored(Rated):
 
     side: Numbers = 1.0
 
+    words: ClassVar[str] = "bounds on Poisson counts"
     bound: ClassVar[bool] = True
 
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
@@ -252,6 +260,8 @@ class NegativeBinomial(Rated):
 
     dispersion: Numbers
 
+    keyword: ClassVar[str] = "negative-binomial"
+    words: ClassVar[str] = "negative binomial counts"
     positive: ClassVar[Mapping[str, str]] = {**Rated.positive, "dispersion": "for none, use Poisson"}
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -324,6 +334,9 @@ class Binomial(Observation):
 
     detection: Numbers
 
+    keyword: ClassVar[str] = "binomial"
+    words: ClassVar[str] = "binomial counts"
+    learned: ClassVar[str] = "detection"
     log_concave: ClassVar[bool] = True
     whole: ClassVar[bool] = True
 
@@ -361,6 +374,10 @@ class Binomial(Observation):
         m = np.where((n >= y) & (y > 0), n, y)
         value = _trigamma(m + 1) - _trigamma(m + 1 - y)
         return np.where(y == 0, 0.0, np.where(n >= y, value, np.nan))
+
+    def implied(self) -> Array:
+        """y/p."""
+        return np.asarray(self.counts / self.detection, dtype=float)
 
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
         """Draw y ~ Bin(n, p); n must be whole."""
@@ -422,6 +439,8 @@ class Exact(Observation):
     It is a constraint, not a tiny variance: engines condition on it exactly, and it has no derivatives.
     """
 
+    keyword: ClassVar[str] = "exact"
+    words: ClassVar[str] = "exact counts"
     gaussian: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
@@ -490,6 +509,8 @@ class Gaussian(Observation):
     sd: Numbers = None
     covariance: Numbers = field(default=None, metadata={"per": "pair"})
 
+    keyword: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "counts with Gaussian noise"
     gaussian: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     any_real: ClassVar[bool] = True
@@ -603,6 +624,8 @@ class LaplaceNoise(Observation):
 
     scale: Numbers
 
+    keyword: ClassVar[str] = "laplace"
+    words: ClassVar[str] = "counts with Laplace noise"
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
     any_real: ClassVar[bool] = True
@@ -639,3 +662,15 @@ class LaplaceNoise(Observation):
         """The mean n and the variance 2b²."""
         n = np.asarray(n, dtype=float)
         return n, np.broadcast_to(2.0 * np.asarray(self.scale) ** 2, n.shape)
+
+
+NOISES: tuple[type[Observation], ...] = (
+    Poisson,
+    Binomial,
+    NegativeBinomial,
+    Gaussian,
+    LaplaceNoise,
+    Exact,
+    Censored,
+)
+"""Every noise model of the library; each says its name, parameters and words."""

@@ -71,6 +71,8 @@ class SizeLaw(ABC):
 
     others: int = 0
     """Individuals who are known to be there and are part of N."""
+    mean_and_size: tuple[float, float] | None = None
+    """Mean and size r of a Poisson (r infinite) or negative binomial law, whose mean can be learned; None of others."""
 
     if TYPE_CHECKING:  # fields of some laws, properties of others
 
@@ -232,6 +234,11 @@ class PoissonSize(SizeLaw):
     mean: float
 
     @property
+    def mean_and_size(self) -> tuple[float, float]:  # type: ignore[override]
+        """Its mean, and an infinite size."""
+        return self.mean, math.inf
+
+    @property
     def variance(self) -> float:
         """The mean."""
         return self.mean
@@ -258,6 +265,11 @@ class NegativeBinomialSize(SizeLaw):
 
     mean: float
     size: float
+
+    @property
+    def mean_and_size(self) -> tuple[float, float]:  # type: ignore[override]
+        """Both."""
+        return self.mean, self.size
 
     @property
     def variance(self) -> float:
@@ -382,6 +394,11 @@ class About(SizeLaw):
     def __repr__(self) -> str:
         mean, sd = self._given  # type: ignore[attr-defined]
         return f"About({mean:.15g}, sd={sd:.15g})"
+
+    @property
+    def mean_and_size(self) -> tuple[float, float] | None:  # type: ignore[override]
+        """Those of the law it stands for."""
+        return self.law.mean_and_size
 
     @property
     def mean(self) -> float:
