@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from headcount.checks import LARGEST_COUNT, finite_number, instance, whole_number
-from headcount.individual import MarkovChain, ModelError
+from headcount.individual import MarkovChain, Model, ModelError
 from headcount.numerics import poisson_log_pmf
 
 if TYPE_CHECKING:
@@ -827,7 +827,8 @@ class Group:
     Parameters
     ----------
     model
-        The law of one of them, a `MarkovChain`. All groups of a problem have the same times; their cells may differ.
+        The law of one of them: a `MarkovChain`, a `Tree` or a `DiscreteModel` without loops. All groups of a problem have the same times
+        (or tree of variables); their cells may differ.
     size
         How many they are: a number, or what is known of it, as for a population (``Unknown()``, ``About(500, sd=100)``).
     weight
@@ -835,14 +836,18 @@ class Group:
         of individuals, ``weight`` times as many as units.
     """
 
-    model: MarkovChain
+    model: Model
     size: Any = None
     weight: int = 1
 
     def __post_init__(self) -> None:
         weight = whole_number(self.weight, "the weight of a Group", least=1)
         object.__setattr__(self, "weight", weight)
-        instance(self.model, MarkovChain, "the model of a Group", expected="a MarkovChain")
+        instance(self.model, Model, "the model of a Group", expected="a MarkovChain or a Tree")
+        if self.model.rooted() is None:
+            raise ModelError(
+                f"the model of a Group is {self.model!r}, whose graph has loops: groups are joined along a chain or tree, give one"
+            )
         if self.model.expected_number is not None and self.size is not None:
             raise ModelError(
                 f"the size of a Group is {self.size!r}, and its model says itself how many individuals are expected: leave the size out"
@@ -851,6 +856,14 @@ class Group:
             raise ModelError(
                 "the model of a Group has a concentration: give the problem dispersion=Overdispersion(rho=...) instead"
             )
+
+    @property
+    def chain(self) -> MarkovChain:
+        """The model, where it is a chain of times."""
+        chain = self.model.as_chain()
+        if chain is None:
+            raise ModelError(f"a Group with a {type(self.model).__name__} has no times: only chains go on")
+        return chain
 
     @property
     def law(self) -> SizeLaw:
