@@ -761,7 +761,7 @@ def _around(
     columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
-    said = {"parameters": why_not or "learned, their uncertainty included"}
+    said = {"parameters": why_not or f"learned, their uncertainty included: {_maximum_of(point)}"}
     made = []
     churn = partial(churn_by_means, expect.families, posteriors, point.x)
     first = expect.families[0].find(Initial)
@@ -781,6 +781,14 @@ def _around(
         own = Posterior(posterior.problem, posterior.settings, outcome)
         made.append(_widened(own, (responses[k], initial[k].response), initial[k].log_evidence))
     return tuple(made)
+
+
+def _maximum_of(point: Evaluation) -> str:
+    """Around which maximum the parameters are Gaussian, in words; what is said of an initial law is said elsewhere."""
+    first = point.objective.families[0].find(Initial)
+    known = np.diagonal(point.objective.prior_information(point.x))
+    own = np.any(np.delete(known, [] if first is None else first.where))
+    return f"Gaussian around the maximum {'under a prior of their own' if own else 'without a prior'}"
 
 
 def _reach(family: Family, x: Array) -> Array:
