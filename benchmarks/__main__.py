@@ -38,6 +38,7 @@ CLAIMS = {
     "fit_check": "benchmarks.fit_check",
     "learned": "benchmarks.learned",
     "doubt": "benchmarks.doubt",
+    "ridges": "benchmarks.ridges",
     "precincts": "benchmarks.precincts",
     "bikes": "benchmarks.bikes",
     "sizes": "benchmarks.sizes",

@@ -31,6 +31,7 @@ TITLES = {
     "learning": "Learning",
     "learned": "Intervals after a fit",
     "doubt": "Who is told that all is well",
+    "ridges": "Moves that noisy counts leave open",
     "precincts": "Precincts that differ: ecological inference",
     "starts": "Several maxima",
     "small": "Many small problems",

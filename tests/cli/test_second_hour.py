@@ -130,13 +130,13 @@ def trips(tmp_path: Path, **more: str) -> tuple[dict[str, Path], list[object]]:
         tmp_path,
         **{"margins": MARGINS, "old": OLD, "line": LINE, "counted": "screenline,count\neast,21\n"} | more,
     )
-    return paths, [paths["margins"], "--prior", paths["old"], "--noise", "exact"]
+    return paths, [paths["margins"], "--old-matrix", paths["old"], "--noise", "exact"]
 
 
 def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Path) -> None:
     """Pairs without trips get half the smallest entry, with a note; an empty diagonal stays impossible; ``impossible`` keeps all zeros."""
     paths, words = trips(tmp_path)
-    case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+    case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
     shares = np.array([[0, 12, 2], [8, 0, 6], [4, 2, 0]])
     np.testing.assert_allclose(case.problem.model.transitions[0], shares / shares.sum(axis=1, keepdims=True))
     assert case.problem.population == 60
@@ -149,7 +149,7 @@ def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Pat
     shut = read_problem(
         write(tmp_path, fair="zone,entries,exits\na,30,24\nb,20,30\nc,10,6\n")["fair"],
         population=60,
-        prior=paths["old"],
+        old_matrix=paths["old"],
         noise="exact",
         zeros="impossible",
     )
@@ -176,7 +176,12 @@ def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
     beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
     case = read_problem(
-        paths["margins"], population=60, prior=paths["old"], noise="exact", sums=beside, flow_noise="exact"
+        paths["margins"],
+        population=60,
+        old_matrix=paths["old"],
+        noise="exact",
+        sums=beside,
+        flow_noise="exact",
     )
     assert [len(site) for site in case.problem.sites if len(site.scope) == 2] == [1]
 

@@ -58,7 +58,10 @@ def test_everything_a_posterior_answers_is_answered() -> None:
     for draws in (whole, post.sample(2000, rng=1)):
         assert draws[(0, 1)].std("draw").values == pytest.approx(post.edge(0, 1).sd.values, rel=0.1)
     assert post.total({0: [1.0, 1.0]}).sd == pytest.approx(0.0, abs=1e-3)
-    assert post.to_xarray().attrs["parameters"] == "learned, their uncertainty included"
+    said = post.to_xarray().attrs["parameters"]
+    assert (
+        said == "learned, their uncertainty included: Gaussian around the maximum under a prior of their own"
+    )
     assert {"nodes", "flows"} <= set(post.to_xarray().children)
 
 

@@ -44,8 +44,8 @@ from headcount.io.tables import (
     noise_kind,
     noise_parameters,
     note_totals,
+    old_matrix_table,
     places_in,
-    prior_table,
     read_alias,
     refuse_negative,
     sum_table,
@@ -88,7 +88,7 @@ class Case:
     names
         What people call the cells, by cell, where a column ``name`` beside the cells says it.
     before
-        The old matrix as ``origin, dest, before``, where one was given as ``prior``.
+        The old matrix as ``origin, dest, before``, where one was given.
     """
 
     problem: Problem
@@ -115,7 +115,7 @@ def read_problem(
     *,
     population: int | SizeLaw | None,
     transitions: Any = None,
-    prior: Any = None,
+    old_matrix: Any = None,
     zeros: str = "small",
     features: Any = None,
     weights: Any = None,
@@ -158,7 +158,7 @@ def read_problem(
         N, or what is known of it: ``About``, ``Between`` or ``Unknown``. It may be left out for the totals of a matrix of trips that agree.
     transitions
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
-    prior, zeros
+    old_matrix, zeros
         An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
         divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
     features, weights
@@ -239,8 +239,8 @@ def read_problem(
         after=after,
     )
     known = None if cells is None else cell_table(cells, reader)
-    normalise |= prior is not None
-    moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
+    normalise |= old_matrix is not None
+    moves = _moves(old_matrix, zeros, transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
@@ -257,7 +257,7 @@ def read_problem(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
     before = None
-    if prior is not None and moves is not None:
+    if old_matrix is not None and moves is not None:
         before, moves = _before(moves, axes), filled(moves, axes.cells, zeros)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
@@ -277,7 +277,7 @@ def read_problem(
 
 
 def _moves(
-    prior: Any,
+    old_matrix: Any,
     zeros: str,
     transitions: Any,
     features: Any,
@@ -287,12 +287,12 @@ def _moves(
     normalise: bool,
 ) -> Moves | None:
     """How individuals move, from an old matrix or from what `move_table` takes."""
-    if prior is None:
+    if old_matrix is None:
         return move_table(transitions, features, known, reader, normalise=normalise)
     if transitions is not None or features is not None:
-        text = "a prior matrix, transitions and features all say how individuals move: give one"
-        reader.findings.problem("prior", text)
-    return prior_table(prior, zeros, reader)
+        text = "an old matrix, transitions and features all say how individuals move: give one"
+        reader.findings.problem("old_matrix", text)
+    return old_matrix_table(old_matrix, zeros, reader)
 
 
 def _trips(table: Source | None, findings: Findings) -> int | None:

@@ -427,7 +427,7 @@ SMALL_ZERO = 0.5
 Jeffreys' prior is a half, and the smallest entry is about what one seen trip was expanded to."""
 
 
-def prior_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
+def old_matrix_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
     """An old matrix of trips ``origin, dest, count``, one column per destination, or OMX; pairs without trips as ``zeros`` says."""
     if zeros not in ZEROS:
         reader.findings.problem("zeros", f"give {' or '.join(ZEROS)}, got {zeros!r}")
@@ -562,7 +562,7 @@ def _note_zeros(source: Source, values: Array) -> None:
     zeros = int((values == 0).sum())
     if zeros:
         source.note(
-            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
         )
 
 

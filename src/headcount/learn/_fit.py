@@ -353,7 +353,13 @@ def _integrate(
         )
         neutral = options.prior == "neutral"
         return integrated(
-            own, ended.climb, information, ended.optima, neutral=neutral, estimate=options.estimate
+            own,
+            ended.climb,
+            information,
+            ended.optima,
+            neutral=neutral,
+            estimate=options.estimate,
+            progress=options.progress,
         )
 
 

@@ -497,7 +497,7 @@ def _asked(result: Result) -> Rows:
             "Parameters",
             str(result.attributes.get("parameters", "given with the model"))
             if result.weights is None
-            else f"{_plural(len(result.weights), 'weight')}, learned",
+            else f"{_plural(len(result.weights), 'weight')}, {result.attributes.get('parameters', 'learned')}",
         ),
         ("Initial law", str(result.attributes.get("initial_law", "given with the model"))),
         ("Observations", f"{_noise(result)}; {counted}"),
