@@ -267,7 +267,7 @@ def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> No
 def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
     written: str, number: float | None, bound: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """``ca. 33`` is 33; ``>33`` is a bound of Poisson counts (else asked about), or what --bounds says; each is noted."""
+    """``ca. 33`` is 33; ``>33`` is a bound of whatever noise, or what --bounds says; each is noted."""
     paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
 
     def read(**how: object) -> tuple[float, str, hc.Problem]:
@@ -289,8 +289,10 @@ def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
     assert [(site.noise.counts.tolist(), site.noise.side.tolist()) for site in sites] == [
         ([bound[0]], [bound[1]])
     ]
-    with pytest.raises(TableError, match="count is a bound, not a number"):
-        read(noise="binomial", parameters={"detection": 0.5})
+    _, _, problem = read(noise="gaussian", parameters={"sd": 2.0})  # a reading above 60 need not be 61
+    (site,) = [site for site in problem.sites if site.noise.bound]
+    assert (site.noise.counts.tolist(), site.noise.side.tolist()) == ([33.0], [bound[1]])
+    assert site.noise.name == "Censored Gaussian"
     assert read(bounds="number")[0] == 33
     found, said, _ = read(bounds="missing")
     assert np.isnan(found)

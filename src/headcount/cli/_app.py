@@ -112,7 +112,7 @@ class Options:
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
     bounds: str | None = _written(
-        "What >60 is read as: censored (a bound; so unless given, with --noise poisson), number or missing (else asked about)."
+        "What >60 is read as: censored (a bound; so among counts unless given), number or missing (elsewhere asked about)."
     )
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(

@@ -55,7 +55,7 @@ from headcount.io.tables import (
     transition_table,
     transitions_of,
 )
-from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
+from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,8 +206,8 @@ def read_problem(
     alias
         Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
     bounds
-        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts with Poisson noise unless given), ``"number"``
-        or ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
+        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts unless given), ``"number"`` or
+        ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -231,10 +231,9 @@ def read_problem(
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.model.whole
-    censored = bounds is None and kind is not None and kind.model is Poisson
     table = count_tables(
         counts if isinstance(counts, list) else [counts],
-        replace(reader, bounds="censored") if censored else reader,
+        replace(reader, bounds=bounds or "censored", whole=whole),
         whole=whole,
         after=after,
     )
@@ -793,11 +792,12 @@ def _built(
     counts = findings.build(kind.model, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    observed = tuple(beside) if seen.ahead else (counts, *beside)
+    only_bounds = seen.bounds is not None and np.isnan(seen.counts).all()
+    observed = tuple(beside) if seen.ahead or only_bounds else (counts, *beside)
     if seen.bounds is not None:
         found, side = seen.bounds
         cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
-        observed += (Censored(cube, side=side, **seen.parameters),)
+        observed += (Censored(kind.model(cube, **seen.parameters), side=side),)
     return findings.build(_problem, chain, population, observed, initial)
 
 

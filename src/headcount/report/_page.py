@@ -450,12 +450,16 @@ def _noise(result: Result) -> str:
         "Exact": "exact counts",
         "Gaussian": "counts with Gaussian noise",
         "Poisson": "Poisson counts",
-        "Censored": "bounds on Poisson counts",
         "NegativeBinomial": "negative binomial counts",
         "Binomial": "binomial counts",
         "LaplaceNoise": "counts with Laplace noise",
     }
-    return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
+
+    def said(kind: str) -> str:
+        noise = kind.removeprefix("Censored ")
+        return ("bounds on " if noise != kind else "") + words.get(noise, f"counts with {noise} noise")
+
+    return " and ".join(map(said, kinds)) or "no observations"
 
 
 def _dispersion(found: Mapping[str, Any]) -> str:
