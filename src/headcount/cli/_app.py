@@ -71,7 +71,8 @@ class Options:
         "Probability to stay for a step: a number, or a table cell, probability[, time].", metavar="P|FILE"
     )
     dispersion: str | None = _table(
-        "How they move together: estimate, flocks:5, phi:4 or rho:0.01; alone unless given.", *_DISPERSION
+        "How they move together: estimate (so beside an old matrix unless given), flocks:5, phi:4, rho:0.01 or alone.",
+        *_DISPERSION,
     )
     concentration: float | None = _table(
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."

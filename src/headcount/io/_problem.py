@@ -160,7 +160,8 @@ def read_problem(
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
     prior, zeros
         An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
-        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
+        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``. How far today's
+        shares are from the old ones is learned: the problem's dispersion is ``"estimate"`` (``"alone"`` takes the old ones as true).
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
@@ -270,6 +271,11 @@ def read_problem(
     findings.raise_any()
     assert problem is not None
     assert seen is not None
+    if before is not None:
+        problem = problem.with_dispersion("estimate")
+        findings.note(
+            "how far today's shares are from those of the old matrix is learned from the counts; --dispersion alone takes those as true"
+        )
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
     return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names, before)
