@@ -55,7 +55,7 @@ from headcount.io.tables import (
     transition_table,
     transitions_of,
 )
-from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
+from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +160,8 @@ def read_problem(
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
     old_matrix, zeros
         An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
-        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
+        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``. How far today's
+        shares are from the old ones is learned: the problem's dispersion is ``"estimate"`` (``"alone"`` takes the old ones as true).
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
@@ -206,8 +207,8 @@ def read_problem(
     alias
         Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
     bounds
-        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts with Poisson noise unless given), ``"number"``
-        or ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
+        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts unless given), ``"number"`` or
+        ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -231,10 +232,9 @@ def read_problem(
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
     whole = kind is not None and kind.whole
-    censored = bounds is None and kind is not None and kind is Poisson
     table = count_tables(
         counts if isinstance(counts, list) else [counts],
-        replace(reader, bounds="censored") if censored else reader,
+        replace(reader, bounds=bounds or "censored", whole=whole),
         whole=whole,
         after=after,
     )
@@ -271,6 +271,11 @@ def read_problem(
     findings.raise_any()
     assert problem is not None
     assert seen is not None
+    if before is not None:
+        problem = problem.with_dispersion("estimate")
+        findings.note(
+            "how far today's shares are from those of the old matrix is learned from the counts; --dispersion alone takes those as true"
+        )
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
     return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names, before)
@@ -793,11 +798,12 @@ def _built(
     counts = findings.build(kind, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    observed = tuple(beside) if seen.ahead else (counts, *beside)
+    only_bounds = seen.bounds is not None and np.isnan(seen.counts).all()
+    observed = tuple(beside) if seen.ahead or only_bounds else (counts, *beside)
     if seen.bounds is not None:
         found, side = seen.bounds
         cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
-        observed += (Censored(cube, side=side, **seen.parameters),)
+        observed += (Censored(kind(cube, **seen.parameters), side=side),)
     return findings.build(_problem, chain, population, observed, initial)
 
 

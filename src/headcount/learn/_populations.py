@@ -704,6 +704,7 @@ class LearnRate(Also):
             problems.append("there is no Poisson observation to learn a rate from")
         if any(np.any(np.asarray(s.noise.background) > 0) for s in found):  # type: ignore[attr-defined]
             problems.append("a rate is learned only where background = 0; give the rate, or leave it out")
+        problems += _beside_bounds(problem, "a rate")
         if not problem.size_known and not isinstance(problem.population, About):
             problems.append(
                 "Poisson counts tell only the product of the rate and the number of individuals, and neither is known: give one of them, "
@@ -736,7 +737,16 @@ class LearnDetection(Also):
         found = super().check(problem)
         if not any(s.noise.learned == "detection" for s in problem.sites):
             found.append("there is no Binomial observation to learn a detection from")
-        return found
+        return found + _beside_bounds(problem, "a detection")
+
+
+def _beside_bounds(problem: Problem, what: str) -> list[str]:
+    """Why what noises share is not learned where some counts are bounds: their expected readings would be needed."""
+    if not any(s.noise.bound for s in problem.sites):
+        return []
+    return [
+        f"{what} is learned from counts, not from bounds (>60): give it, or leave the bounds out (--bounds missing)"
+    ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -703,6 +703,11 @@ def _excess(found: Found) -> float:
     return max(wide, off)
 
 
+def _two_digits(value: float) -> str:
+    """A number to two digits, written out: 160, not 1.6e+02."""
+    return f"{float(f'{value:.2g}'):,.12g}"
+
+
 class Judged(NamedTuple):
     """What follows from the tests: whether the model stands, in words, why that might say nothing, and what to do."""
 
@@ -747,8 +752,8 @@ def _judged(
     faults = []
     if factor > 0.0:
         faults.append(
-            f"counts scatter {factor:.2g} times more than the model allows; intervals are too narrow by about a factor of "
-            f"{np.sqrt(factor):.2g}"
+            f"counts scatter {_two_digits(factor)} times more than the model allows; intervals are too narrow by about a factor of "
+            f"{_two_digits(np.sqrt(factor))}"
         )
     if implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL:
         faults.append(

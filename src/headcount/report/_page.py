@@ -448,7 +448,12 @@ def _lead(result: Result) -> str:
 def _noise(result: Result) -> str:
     kinds = sorted({str(kind) for kind in result.attributes.get("observations", [])})
     words = {noise.__name__: noise.words for noise in NOISES}
-    return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
+
+    def said(kind: str) -> str:
+        noise = kind.removeprefix("Censored ")
+        return ("bounds on " if noise != kind else "") + words.get(noise, f"counts with {noise} noise")
+
+    return " and ".join(map(said, kinds)) or "no observations"
 
 
 def _dispersion(found: Mapping[str, Any]) -> str:
