@@ -166,7 +166,7 @@ def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         tables, trips = surveyed(seed)
         paths = write(tmp_path, **tables)
-        case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+        case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
         assert "how far today's shares are from those of the old matrix is learned" in " ".join(case.notes)
         agrees, share = covered(case.problem, trips)
         alone, held = covered(case.problem.with_dispersion("alone"), trips)
