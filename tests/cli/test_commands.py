@@ -208,8 +208,8 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
         (["--concentration", "-1"], "concentration is"),
         (
-            ["--together", "phi:2", "--initial", "uniform", "--engine", "EdgeEP"],
-            "EdgeEP takes independent individuals only",
+            ["--together", "phi:2", "--initial", "uniform", "--engine", "PathGibbs", "--seed", "1"],
+            "PathGibbs takes independent individuals only",
         ),
         (["--nonsense"], "No such option"),
     ],

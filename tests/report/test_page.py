@@ -588,8 +588,12 @@ def test_sums_have_the_spread_of_joint_draws(tmp_path: Path) -> None:
         sums.into[0, 4], (drawn[0].sum(axis=1) - drawn[0][:, 4, 4][:, None])[:, 4].std(ddof=1)
     )
     np.testing.assert_array_equal(sums.present, 0.0)  # everybody is somewhere
+    one = post.connectivity({"a": [stored.result.cells[0]]}, None, times[0], times[-1], draws=1000, rng=1)
+    left = drawn[0][:, 0].sum(axis=1).mean()
+    assert sums.through[0].sum() == pytest.approx((left * one["sd"]).sum(), rel=0.2)
     data = data_of(report.render(stored.result))
     np.testing.assert_allclose(data["sums"]["moved"], sums.moved, rtol=5e-3)
+    np.testing.assert_allclose(data["sums"]["through"], sums.through, rtol=5e-3)
     assert (
         data_of(report.write(post, tmp_path / "page.html").read_text(encoding="utf-8"))["sums"]
         == data["sums"]

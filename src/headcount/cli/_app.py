@@ -71,7 +71,8 @@ class Options:
         "Probability to stay for a step: a number, or a table cell, probability[, time].", metavar="P|FILE"
     )
     dispersion: str | None = _table(
-        "How they move together: estimate, flocks:5, phi:4 or rho:0.01; alone unless given.", *_DISPERSION
+        "How they move together: estimate (so beside an old matrix unless given), flocks:5, phi:4, rho:0.01 or alone.",
+        *_DISPERSION,
     )
     concentration: float | None = _table(
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
@@ -112,7 +113,7 @@ class Options:
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
     bounds: str | None = _written(
-        "What >60 is read as: censored (a bound; so unless given, with --noise poisson), number or missing (else asked about)."
+        "What >60 is read as: censored (a bound; so among counts unless given), number or missing (elsewhere asked about)."
     )
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(

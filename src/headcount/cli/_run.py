@@ -639,7 +639,8 @@ def read_cases(
 def _moving(case: Case, options: Options, together: str | None) -> Case:
     """The case with individuals that move together as the options say."""
     if options.concentration is not None:
-        case = replace(case, problem=_uncertain(case.problem, options.concentration, together))
+        alone = case.problem.with_dispersion("alone")
+        case = replace(case, problem=_uncertain(alone, options.concentration, together))
     if together is None:
         return case
     return replace(case, problem=case.problem.with_dispersion(together))

@@ -342,7 +342,7 @@ def _outcome() -> str:
 
 _BOTH_WAYS = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\{[^{}]*\}|…|\w+),\s(?=--)""")
 _AS_OPTION = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\w+)\s\((--[^()]+)\)""")
-_ENGINE = re.compile(r"\b(TiltedEP|MAP|PathGibbs|Laplace|EdgeEP|TableBP)\b(?:\((\w+)=([^()]+)\))?")
+_ENGINE = re.compile(r"\b(TiltedEP|MAP|PathGibbs|Laplace|TableBP)\b(?:\((\w+)=([^()]+)\))?")
 
 
 def as_options(text: str) -> str:

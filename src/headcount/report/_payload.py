@@ -113,8 +113,10 @@ def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
     }
     if len(kept) ** 2 <= MOST_PAIRS:
         tables["pairs"] = sums.pairs[kept][:, kept]
+        if sums.through is not None:
+            tables["through"] = sums.through[kept][:, kept]
     made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
-    return {"pairs": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
+    return {"pairs": None, "through": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
 
 
 def _size(result: Result) -> dict[str, Any] | None:

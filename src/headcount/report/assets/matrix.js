@@ -16,10 +16,10 @@ function throughAll() {
   }
   return made;
 }
-// Means of a matrix and their sds: of one step those of its flows, of all times those of the sums; none through several steps.
+// Means of a matrix and their sds: of one step those of its flows, of all times and through all steps those of the joint draws.
 function matrixOf() {
   const size = data.cells.length, mean = new Map(), sd = new Map(), low = new Map(), key = (o, d) => o * size + d;
-  if (matrix.span === "through") throughAll().forEach((row, o) => row.forEach((v, d) => { if (v > 0) mean.set(key(o, d), v); }));
+  if (matrix.span === "through") throughAll().forEach((row, o) => row.forEach((v, d) => { if (v > 0) { mean.set(key(o, d), v); if (data.sums?.through) sd.set(key(o, d), data.sums.through[o][d]); } }));
   else for (const r of matrix.span === "all" ? leaving.flat() : leaving[state.time]) {
     const k = key(flows.o[r], flows.d[r]);
     mean.set(k, (mean.get(k) ?? 0) + flows.mean[r]);
