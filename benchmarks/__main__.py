@@ -39,6 +39,7 @@ CLAIMS = {
     "learned": "benchmarks.learned",
     "doubt": "benchmarks.doubt",
     "ridges": "benchmarks.ridges",
+    "tags": "benchmarks.tags",
     "precincts": "benchmarks.precincts",
     "bikes": "benchmarks.bikes",
     "sizes": "benchmarks.sizes",

@@ -81,7 +81,7 @@ def test_a_direction_the_data_leave_open_widens_intervals_and_stops_nothing() ->
     """One total at the second time says nothing about who moved: flows have intervals of hundreds, the totals seen stay narrow."""
     chain = hc.MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
     problem = hc.Problem(chain, 1000, hc.Poisson([[NAN, NAN], [560.0, 440.0]]))
-    found = fit(TabularChain(), problem)
+    found = fit(TabularChain(), problem, prior=None)
     assert found.unidentified
     assert (found.posterior.edge(0, 1).sd.values > 5 * found.plug_in.edge(0, 1).sd.values).all()
     assert (found.posterior.edge(0, 1).sd.values < 250).all()  # half of the 500 that begin in each cell

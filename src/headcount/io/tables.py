@@ -218,7 +218,8 @@ def counted(source: Source, role: str, *, whole: bool) -> Source:
         count = source.without(count, count < 0, text, count)
         text = (
             "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
-            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
+            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .); shares (relative "
+            "abundances) times a large number N are exact counts of N, beside dispersion='estimate:phi' (--dispersion estimate:phi)"
         )
         count = source.without(count, ~np.isnan(count) & (count != np.rint(count)), text, count)
     for name in filter(source.__contains__, PARAMETERS):

@@ -381,7 +381,13 @@ def _dispersed(
     made = learned(found.used, working, replace(options, estimate=found))
     for posterior in made.plug_ins:
         posterior.outcome.info["dispersion"] = found
-    return replace(made, dispersion=found, notes=(str(found), *notes, *made.notes))
+    people, phi = sum(p.typical_population for p in problems), found.value
+    alone = (
+        ""
+        if found.form == "rho"
+        else f"{people:.6g} individuals tell as much as {people / phi:.4g} that move alone"
+    )
+    return replace(made, dispersion=found, notes=(str(found), *filter(None, [alone]), *notes, *made.notes))
 
 
 def _paired(

@@ -276,7 +276,9 @@ class Observation(ABC):
             yield Fault(counts < 0, "a count must be ≥ 0 (NaN means not observed)", counts)
             fractional = np.isfinite(counts) & (counts != np.rint(counts))
             yield Fault(
-                fractional, "a count must be a whole number; for rates or averages use Gaussian", counts
+                fractional,
+                "a count must be a whole number; rates and averages are Gaussian, shares and relative abundances Exact.of_shares",
+                counts,
             )
         for name, value in self.entry_parameters().items():
             finite = f"{name} must be a finite number wherever there is a count"

@@ -350,6 +350,36 @@ class Exact(Observation):
     smooth: ClassVar[bool] = False
     whole: ClassVar[bool] = True
 
+    @classmethod
+    def of_shares(cls, shares: Any, *, population: int = 100_000) -> Exact:
+        """Counts of a population from shares or relative abundances: the nearest whole numbers that add up to it in every row.
+
+        The population says nothing but how finely shares are told apart: learn a scatter with it, ``dispersion="estimate:phi"``. The shares
+        then tell as much as N/phi individuals that move alone would, beside tags and other observations, whatever N is.
+
+        Parameters
+        ----------
+        shares
+            Numbers ≥ 0 by time and cell, labelled or not; every row is divided by its sum. NaN: not observed, in whole rows.
+        population
+            N, as it is then told to ``Problem``.
+
+        Examples
+        --------
+        >>> Exact.of_shares([[0.2, 0.2, 0.2], [3.0, 1.0, 0.0]], population=1000).counts.tolist()
+        [[334.0, 333.0, 333.0], [750.0, 250.0, 0.0]]
+        """
+        seen = cls(shares)
+        values = np.asarray(seen.counts, dtype=float)
+        missing, total = np.isnan(values), values.sum(axis=-1, keepdims=True)
+        if values.ndim != 2 or (values < 0).any() or (total <= 0).any() or (missing != np.isnan(total)).any():
+            raise ProblemError(
+                "shares are numbers ≥ 0 by time and cell, with a sum above 0 at every time, or NaN in all cells"
+            )
+        whole = np.floor(population * values / total)
+        rank = np.argsort(np.argsort(whole - population * values / total, kind="stable"))
+        return seen.replaced({"counts": whole + (rank < population - whole.sum(axis=1, keepdims=True))})
+
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """The count in units; a fraction where it is no multiple, which the problem refuses."""
         return self.replaced({"counts": np.asarray(self.counts) / size}), 0.0
