@@ -408,9 +408,11 @@ def _coded(frame: pd.DataFrame, column: str) -> tuple[Index, pd.Series]:
 
     series = frame[column]
     if isinstance(series.dtype, pd.CategoricalDtype):
-        held = series.cat.codes.to_numpy()
-        if (held >= 0).all() and np.bincount(held, minlength=len(series.cat.categories)).all():
-            return held, pd.Series(series.cat.categories)
+        held, there = series.cat.codes.to_numpy(), np.zeros(len(series.cat.categories), dtype=bool)
+        if (held >= 0).all():
+            there[held] = True
+            if there.all():
+                return held, pd.Series(series.cat.categories)
     codes, distinct = pd.factorize(series)
     if isinstance(distinct, pd.CategoricalIndex):
         distinct = distinct.astype(distinct.categories.dtype)
