@@ -130,7 +130,7 @@ def trips(tmp_path: Path, **more: str) -> tuple[dict[str, Path], list[object]]:
         tmp_path,
         **{"margins": MARGINS, "old": OLD, "line": LINE, "counted": "screenline,count\neast,21\n"} | more,
     )
-    return paths, [paths["margins"], "--prior", paths["old"], "--noise", "exact"]
+    return paths, [paths["margins"], "--old-matrix", paths["old"], "--noise", "exact"]
 
 
 def surveyed(seed: int) -> tuple[dict[str, str], np.ndarray]:
@@ -166,7 +166,7 @@ def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
     for seed in (1, 2, 3):
         tables, trips = surveyed(seed)
         paths = write(tmp_path, **tables)
-        case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+        case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
         assert "how far today's shares are from those of the old matrix is learned" in " ".join(case.notes)
         agrees, share = covered(case.problem, trips)
         alone, held = covered(case.problem.with_dispersion("alone"), trips)
@@ -176,7 +176,7 @@ def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
     learned, taken = np.mean(found, axis=0)
     assert learned > 0.7  # asked .9: one number stands for errors that differ from pair to pair
     assert taken < 0.4
-    words = (paths["margins"], "--prior", paths["old"], "--noise", "exact", "--dispersion", "alone")
+    words = (paths["margins"], "--old-matrix", paths["old"], "--noise", "exact", "--dispersion", "alone")
     said = run("infer", *words, "--out", tmp_path / "out")[1]
     assert "times more than the model allows" in said
     assert "e+0" not in said
@@ -185,7 +185,7 @@ def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
 def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Path) -> None:
     """Pairs without trips get half the smallest entry, with a note; an empty diagonal stays impossible; ``impossible`` keeps all zeros."""
     paths, words = trips(tmp_path)
-    case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+    case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
     shares = np.array([[0, 12, 2], [8, 0, 6], [4, 2, 0]])
     np.testing.assert_allclose(case.problem.model.transitions[0], shares / shares.sum(axis=1, keepdims=True))
     assert case.problem.population == 60
@@ -198,7 +198,7 @@ def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Pat
     shut = read_problem(
         write(tmp_path, fair="zone,entries,exits\na,30,24\nb,20,30\nc,10,6\n")["fair"],
         population=60,
-        prior=paths["old"],
+        old_matrix=paths["old"],
         noise="exact",
         zeros="impossible",
     )
@@ -225,7 +225,12 @@ def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
     beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
     case = read_problem(
-        paths["margins"], population=60, prior=paths["old"], noise="exact", sums=beside, flow_noise="exact"
+        paths["margins"],
+        population=60,
+        old_matrix=paths["old"],
+        noise="exact",
+        sums=beside,
+        flow_noise="exact",
     )
     assert [len(site) for site in case.problem.sites if len(site.scope) == 2] == [1]
 

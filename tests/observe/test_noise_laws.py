@@ -425,3 +425,26 @@ def test_bounds_hold_where_individuals_come_in_twos(name, singles):
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.02)
     if name == "exact":
         assert point.node(1).mean[0] >= 5.0 - 1e-6
+
+
+@pytest.mark.parametrize("name", [*counting(COUNTS), *continuous(COUNTS)])
+def test_implied_numbers_have_the_count_as_their_mean(name):
+    """E[y | n] is the count at the n that it implies alone, also where that n is no possible one."""
+    noise = {**counting(COUNTS), **continuous(COUNTS)}[name][0]
+    np.testing.assert_allclose(noise.moments(noise.implied())[0], COUNTS, rtol=1e-12, atol=1e-12)
+
+
+def test_a_noise_says_its_name_and_parameters():
+    """Tables and the command line know a noise by its keyword; what must be given has no default of its own."""
+    known = hc.io.NOISES
+    assert list(known) == ["poisson", "binomial", "negative-binomial", "gaussian", "laplace", "exact"]
+    needed = {name: [p for p, must in noise.parameters().items() if must] for name, noise in known.items()}
+    assert needed == {
+        "poisson": [],
+        "binomial": ["detection"],
+        "negative-binomial": ["dispersion"],
+        "gaussian": ["sd"],
+        "laplace": ["scale"],
+        "exact": [],
+    }
+    assert all(noise.words for noise in known.values())

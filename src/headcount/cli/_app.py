@@ -53,10 +53,10 @@ class Options:
     transitions: Path | None = _table(
         "How they move: from, to, probability[, time of departure]; or an OMX file."
     )
-    prior: Path | None = _table(
+    old_matrix: Path | None = _table(
         "An old matrix of trips, instead: origin, dest, count; one column per destination; or an OMX file."
     )
-    zeros: str = _table("Pairs without trips in --prior are small or impossible.", default="small")
+    zeros: str = _table("Pairs without trips in --old-matrix are small or impossible.", default="small")
     features: str | None = _table(
         'How they move: a table from, to, one column per feature[, time]; or a formula of --cells: "stay + log(distance) + habitat_to".',
         metavar="FILE|FORMULA",
@@ -234,7 +234,13 @@ class Learning:
     """How fit learns."""
 
     method: str = _option("ascent or em.", default="ascent")
-    ridge: float = _option("Strength of the prior −½ ridge w² on every weight.", default=0.0)
+    prior: str = _option(
+        "What weights are integrated under where counts leave them on a ridge or at an edge: neutral, or none (the plain maximum).",
+        default="neutral",
+    )
+    ridge: float = _option(
+        "Strength of the prior −½ ridge w² on every weight, instead of the neutral one.", default=0.0
+    )
     start: str | None = _option(
         "Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
     )

@@ -30,11 +30,11 @@ import numpy as np
 
 from headcount._device import DEVICES, find_device
 from headcount.engines._cost import point_device_memory, point_memory, point_seconds
-from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
 from headcount.engines.engine import IterativeEngine, number, one_of, whole
 from headcount.errors import ProblemError
 from headcount.posterior import Beliefs, PointBeliefs
+from headcount.solve.lbfgs import Point, Search, advance, blocked
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 from headcount import memory
 from headcount.checks import LARGEST_COUNT
 from headcount.engines._cost import is_sparse, without_matrices
-from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._map import MAP
 from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
@@ -63,13 +62,16 @@ class Choice:
     reason: str
 
 
-def select(problem: Problem, *, sampling: bool = True) -> Choice:
+def select(problem: Problem, *, sampling: bool = True, summing: bool = True) -> Choice:
     """What ``infer`` picks for this problem, and why; nothing is run, and nothing large is allocated.
 
     Parameters
     ----------
     sampling
         Whether the choice may be a sampler, which gives no evidence (where this is needed: False).
+    summing
+        Whether the choice may be an exact sum over numbers that are not known. How far it goes is guessed before the run; where that
+        was too little, `infer` chooses again without.
 
     Notes
     -----
@@ -87,7 +89,7 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     counted = counted_size(problem)
     asked = problem.core if counted is None else problem.of_candidates(counted)
     several = problem.core.numbers is not None and (counted is None or len(counted.cloud.members) > 1)
-    found = _summed(problem.core, sampling=sampling) if several else None
+    found = _summed(problem.core, sampling=sampling) if several and summing else None
     found = found or _selected(asked, sampling=sampling)
     words = problem._flock_words
     return Choice(found.engine, f"{found.reason}; {words}") if words else found
@@ -317,7 +319,6 @@ ENGINES: dict[str, type[Engine]] = {
         TableBP,
         ClosedForm,
         Laplace,
-        EdgeEP,
     )
 }
 """Every engine by its name."""

@@ -115,6 +115,12 @@ class Observation(ABC):
     """Whether counts are bounds and no readings."""
     positive: ClassVar[Mapping[str, str]] = {}
     """Parameters that must be above zero, and what to do where they are not."""
+    keyword: ClassVar[str] = ""
+    """Its name in tables and on the command line; empty where it has none there."""
+    words: ClassVar[str] = ""
+    """The counts it gives, as pages call them; by the name of its class where this is empty."""
+    learned: ClassVar[str] = ""
+    """The parameter, common to all entries, that a fit can learn; empty where there is none."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -211,6 +217,20 @@ class Observation(ABC):
         """Noises with the same mean and less scatter, by the call to write: what counts that scatter too little may have had."""
         return {}
 
+    def implied(self) -> Array:
+        """The n whose expected reading is the count, shape (K,): the count itself, unless the noise says otherwise."""
+        return np.asarray(self.counts, dtype=float)
+
+    @classmethod
+    def parameters(cls) -> dict[str, bool]:
+        """Its parameters that hold a number per entry, and whether each must be given."""
+        default = {f.name: f.default for f in dataclasses.fields(cls)}
+        return {
+            name: default[name] in (None, dataclasses.MISSING)
+            for name, held in _declared(cls)
+            if held == "entry"
+        }
+
     @property
     def domain_low(self) -> Array:
         """The lower end of the n for which `log_prob` is finite (itself included or not), shape (K,)."""
@@ -256,7 +276,9 @@ class Observation(ABC):
             yield Fault(counts < 0, "a count must be ≥ 0 (NaN means not observed)", counts)
             fractional = np.isfinite(counts) & (counts != np.rint(counts))
             yield Fault(
-                fractional, "a count must be a whole number; for rates or averages use Gaussian", counts
+                fractional,
+                "a count must be a whole number; rates and averages are Gaussian, shares and relative abundances Exact.of_shares",
+                counts,
             )
         for name, value in self.entry_parameters().items():
             finite = f"{name} must be a finite number wherever there is a count"
@@ -356,6 +378,10 @@ class UnitNoise(Observation):
         """Given c n."""
         mean, variance = self.inner.moments(self.size * np.asarray(n, dtype=float))
         return mean, variance
+
+    def implied(self) -> Array:
+        """That of n over c."""
+        return np.asarray(self.inner.implied()) / self.size
 
     def take(self, index: ArrayLike) -> UnitNoise:
         """The same on some entries."""

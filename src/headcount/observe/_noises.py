@@ -36,6 +36,10 @@ class Rated(Observation):
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
 
+    def implied(self) -> Array:
+        """(y − background)/rate."""
+        return np.asarray((self.counts - self.background) / self.rate, dtype=float)
+
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """A rate per unit."""
         return self.replaced({"rate": self.rate * size}), 0.0
@@ -70,6 +74,9 @@ class Poisson(Rated):
         λ₀ ≥ 0: expected counts when nobody is there.
     """
 
+    keyword: ClassVar[str] = "poisson"
+    words: ClassVar[str] = "Poisson counts"
+    learned: ClassVar[str] = "rate"
     log_concave: ClassVar[bool] = True
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -142,6 +149,8 @@ class NegativeBinomial(Rated):
 
     dispersion: Numbers
 
+    keyword: ClassVar[str] = "negative-binomial"
+    words: ClassVar[str] = "negative binomial counts"
     positive: ClassVar[Mapping[str, str]] = {**Rated.positive, "dispersion": "for none, use Poisson"}
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -220,6 +229,9 @@ class Binomial(Observation):
 
     detection: Numbers
 
+    keyword: ClassVar[str] = "binomial"
+    words: ClassVar[str] = "binomial counts"
+    learned: ClassVar[str] = "detection"
     log_concave: ClassVar[bool] = True
     whole: ClassVar[bool] = True
 
@@ -257,6 +269,10 @@ class Binomial(Observation):
         m = np.where((n >= y) & (y > 0), n, y)
         value = _trigamma(m + 1) - _trigamma(m + 1 - y)
         return np.where(y == 0, 0.0, np.where(n >= y, value, np.nan))
+
+    def implied(self) -> Array:
+        """y/p."""
+        return np.asarray(self.counts / self.detection, dtype=float)
 
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
         """Draw y ~ Bin(n, p); n must be whole."""
@@ -326,11 +342,43 @@ class Exact(Observation):
     It is a constraint, not a tiny variance: engines condition on it exactly, and it has no derivatives.
     """
 
+    keyword: ClassVar[str] = "exact"
+    words: ClassVar[str] = "exact counts"
     gaussian: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
     whole: ClassVar[bool] = True
+
+    @classmethod
+    def of_shares(cls, shares: Any, *, population: int = 100_000) -> Exact:
+        """Counts of a population from shares or relative abundances: the nearest whole numbers that add up to it in every row.
+
+        The population says nothing but how finely shares are told apart: learn a scatter with it, ``dispersion="estimate:phi"``. The shares
+        then tell as much as N/phi individuals that move alone would, beside tags and other observations, whatever N is.
+
+        Parameters
+        ----------
+        shares
+            Numbers ≥ 0 by time and cell, labelled or not; every row is divided by its sum. NaN: not observed, in whole rows.
+        population
+            N, as it is then told to ``Problem``.
+
+        Examples
+        --------
+        >>> Exact.of_shares([[0.2, 0.2, 0.2], [3.0, 1.0, 0.0]], population=1000).counts.tolist()
+        [[334.0, 333.0, 333.0], [750.0, 250.0, 0.0]]
+        """
+        seen = cls(shares)
+        values = np.asarray(seen.counts, dtype=float)
+        missing, total = np.isnan(values), values.sum(axis=-1, keepdims=True)
+        if values.ndim != 2 or (values < 0).any() or (total <= 0).any() or (missing != np.isnan(total)).any():
+            raise ProblemError(
+                "shares are numbers ≥ 0 by time and cell, with a sum above 0 at every time, or NaN in all cells"
+            )
+        whole = np.floor(population * values / total)
+        rank = np.argsort(np.argsort(whole - population * values / total, kind="stable"))
+        return seen.replaced({"counts": whole + (rank < population - whole.sum(axis=1, keepdims=True))})
 
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """The count in units; a fraction where it is no multiple, which the problem refuses."""
@@ -399,6 +447,8 @@ class Gaussian(Observation):
     sd: Numbers = None
     covariance: Numbers = field(default=None, metadata={"per": "pair"})
 
+    keyword: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "counts with Gaussian noise"
     gaussian: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     any_real: ClassVar[bool] = True
@@ -522,6 +572,8 @@ class LaplaceNoise(Observation):
 
     scale: Numbers
 
+    keyword: ClassVar[str] = "laplace"
+    words: ClassVar[str] = "counts with Laplace noise"
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
     any_real: ClassVar[bool] = True
@@ -706,3 +758,14 @@ class Censored(Observation):
         yield from self.noise.replaced({"counts": readings}).faults(population)
         side = np.asarray(self.side)
         yield Fault(np.abs(side) != 1, "side must be 1 (at least) or -1 (at most)", side)
+
+
+NOISES: tuple[type[Observation], ...] = (
+    Poisson,
+    Binomial,
+    NegativeBinomial,
+    Gaussian,
+    LaplaceNoise,
+    Exact,
+)
+"""Every noise model of the library; each says its name, parameters and words."""

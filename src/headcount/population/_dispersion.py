@@ -52,6 +52,8 @@ class Dispersion(ABC):
     """Whether it is a property of single steps, which must have a direction."""
     estimated: ClassVar[bool] = False
     """Whether the data are to decide: engines need it decided."""
+    values: Any = None
+    """The size of a flock, phi or rho, as it was given: one, one per state, or by step; None of independent individuals."""
 
     @property
     @abstractmethod
@@ -158,6 +160,11 @@ class Flocks(Dispersion):
 
     @property
     def flock_size(self) -> float:  # type: ignore[override]
+        """c."""
+        return self.size
+
+    @property
+    def values(self) -> float:
         """c."""
         return self.size
 

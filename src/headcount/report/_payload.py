@@ -137,14 +137,14 @@ def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None)
     if not has_margins(result):
         return None
     if before is None or len(cells) ** 2 > MOST_PAIRS:
-        return {"prior": None}
+        return {"before": None}
     place = {readable(cell): k for k, cell in enumerate(cells)}
     old = np.zeros((len(cells), len(cells)))
     for origin, dest, value in before[["origin", "dest", "before"]].itertuples(index=False):
         o, d = place.get(readable(origin)), place.get(readable(dest))
         if o is not None and d is not None and value == value:
             old[o, d] += float(value)
-    return {"prior": [[_short(v) for v in row] for row in old.tolist()]}
+    return {"before": [[_short(v) for v in row] for row in old.tolist()]}
 
 
 def _forecast_from(result: Result) -> int | None:

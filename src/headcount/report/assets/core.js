@@ -56,7 +56,7 @@ const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null
 const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : spread(mean, sd) < 1e-9 ? "exactly" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
 const withRange = (mean, sd, least = 0) => { const text = sumRange(mean, sd, least); return `${least < 0 ? signed(mean) : count(mean)}${text && ` (${text})`}`; };
 const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
-const priorText = (o, d) => (margins?.prior ? [`before: ${count(margins.prior[o]?.[d] ?? 0)}`] : []);
+const beforeText = (o, d) => (margins?.before ? [`before: ${count(margins.before[o]?.[d] ?? 0)}`] : []);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
 function quantile(values, share) {
