@@ -202,7 +202,7 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--memory-limit", "lots"], "such as 8GB"),
         (["--column", "count"], "--column takes NAME=VALUE"),
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
-        (["--together", "herds:3"], "give estimate, flocks:5, phi:4 or rho:0.01"),
+        (["--together", "herds:3"], "give estimate, flocks:5, phi:4, rho:0.01 or alone"),
         (["--together", "flocks:61"], "larger than the population, 60"),
         (["--dispersion", "3"], "--dispersion 3 is a number"),
         (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
