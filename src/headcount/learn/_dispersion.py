@@ -630,9 +630,9 @@ def with_common_causes(
 ) -> tuple[DispersionEstimate, str]:
     r"""The estimate with the error that residuals leave which sequences (years) share, and words for it; "" where they share none.
 
-    A dispersion is read off squares of residuals. Where those of two of K sequences at the same counts have the correlation r, the variance
-    of the sum of squares is :math:`1 + (K - 1) r^2` times that of independent ones. r² is the mean over pairs, less the 1/M that chance makes
-    of M counts.
+    A dispersion is read off squares of residuals. Where those of two of K sequences at the same counts have the correlation r, the
+    variance of the sum of squares is :math:`1 + (K - 1) r^2` times that of independent ones. r² is the mean over pairs, less the 1/M that
+    chance makes of M counts.
     """
     if len(posteriors) < 2 or len({p.fit_check.names for p in posteriors}) > 1:
         return estimate, ""
