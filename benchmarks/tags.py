@@ -5,7 +5,8 @@ times as well as they do; with a dispersion that is learned from their scatter, 
 
 *Site fidelity*: everybody has a home on a map of nine cells and is there with probability .6 at every time, else a step of a random walk
 from where they were. Neither chain below is the truth. Learned from Poisson counts of 3 000 and 300 recoveries (first and last position),
-a chain without memory, and one that goes back to the cell before with a probability that the evidence chooses, are scored on 300 further recoveries, in nats per recovery, beside the
+a chain without memory, and one that goes back to the cell before with a probability that the evidence chooses, are scored on 300 further
+recoveries, in nats per recovery, beside the
 rival that stays with the best probability and is else anywhere.
 """
 

@@ -263,7 +263,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
                     precision = (before - after) ** 2 / 8.0
                     near = np.isfinite(precision) & (precision * away**2 <= 1.0)
                     tau[index] = np.where(near, precision, 0.0)
-                    nu[index] = np.where(near, precision * away + 0.5 * (before + after) - centre.g[index], 0.0)
+                    nu[index] = np.where(
+                        near, precision * away + 0.5 * (before + after) - centre.g[index], 0.0
+                    )
                 continue
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
