@@ -175,7 +175,7 @@ def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> An
         evidence += candidates.log_prior - candidates.log_sizes
     cloud = problem.cloud if candidates is None else candidates.cloud
     made = ViewBeliefs(beliefs, cloud.view(), evidence, beliefs.diagnostics, candidates)
-    note = _size_note(problem, made)
+    note = "; ".join(filter(None, (beliefs.diagnostics.get("size_note"), _size_note(problem, made))))
     return replace(made, diagnostics={**beliefs.diagnostics, "size_note": note}) if note else made
 
 

@@ -35,8 +35,10 @@ MOST_CERTAIN = 500
 """Possible entries up to which certain ones are looked for: their null space takes .1 s."""
 TOLERANCE = 1e-6
 """Of linear programs, in individuals, and of null spaces."""
-IMPLIED = -2
-"""`Site.source` of what follows from other observations."""
+NO_BOUND = 1e9
+"""Largest size above which a law's end is no bound: linear programs lose coefficients that are far apart, and `Unknown` ends at 2⁵³."""
+IMPLIED, FORCED = -2, -3
+"""`Site.source` of what follows from other observations: from readings, and from exact counts alone, given which it is certain."""
 
 
 class Conflict(NamedTuple):
@@ -63,8 +65,7 @@ class TableProgram:
         rows, values = zip(*self._structural(), strict=True)
         self.structural, self.zeros = sparse.vstack(rows, format="csr"), np.concatenate(values)
         sites = [site for site in problem.sites if site.noise.exact]
-        nothing = sparse.csr_array((0, int(self.starts[-1])))
-        self.exact = sparse.vstack([nothing, *map(self.seen, sites)], format="csr")
+        self.exact = self._stacked([self.seen(site) for site in sites])
         self.counts = np.concatenate([np.zeros(0), *(site.noise.counts for site in sites)])
         self.names = [name for site in sites for name in site.names]
 
@@ -82,6 +83,12 @@ class TableProgram:
         """Rows of the counts of one site."""
         k = next(k for k, c in enumerate(self.cliques) if set(site.scope) <= set(c))
         return self._placed(k, site_matrix(site) @ summing(self.domains[k], site.scope))
+
+    def _stacked(self, rows: Sequence[Any]) -> Any:
+        """Rows below each other, of which there may be none."""
+        from scipy import sparse
+
+        return sparse.vstack([sparse.csr_array((0, int(self.starts[-1]))), *rows], format="csr")
 
     def _placed(self, k: int, matrix: Any) -> Any:
         """Rows that concern clique k alone, over the unknowns of all cliques."""
@@ -102,7 +109,8 @@ class TableProgram:
         else:
             rows = self._placed(0, np.ones((1, self.domains[0].size)))
         most = np.array([float(law.most) for law in numbers.laws])
-        return rows, np.array([float(law.least) for law in numbers.laws]), most
+        least = np.array([float(law.least) for law in numbers.laws])
+        return rows, least, np.where(most > NO_BOUND, np.inf, most)
 
     def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array] | None:
         """Whole-number tables n ≥ 0 with the least Σ|n − given|; None where there are none."""
@@ -178,11 +186,13 @@ class TableProgram:
         from scipy import sparse
         from scipy.optimize import linprog
 
+        assert self.problem.numbers is not None
+        law = self.problem.numbers.laws[group]
         rows, least, most = self._sizes()
         others = np.arange(len(least)) != group
         bounded = np.isfinite(most) & others
         ends = []
-        for sign, end in ((1.0, least[group]), (-1.0, most[group])):
+        for sign, end in ((1.0, law.least), (-1.0, law.most)):
             found = linprog(
                 sign * rows[[group]].toarray()[0],
                 A_ub=sparse.vstack([-rows[others], rows[bounded]]),
@@ -193,13 +203,41 @@ class TableProgram:
                 method="highs",
             )
             ends.append(float(end) if found.x is None else sign * found.fun)
-        return max(float(least[group]), float(np.rint(ends[0]))), min(float(most[group]), ends[1])
+        return max(float(law.least), float(np.rint(ends[0]))), min(float(law.most), ends[1])
 
     def certain(self) -> list[Site] | None:
         """Exact sites of all entries of cells and pairs that are the same number in all populations and not seen exactly.
 
         None where there is no population. Impossible entries of a clique are known to the model, and not among them.
         """
+        found = self._freedom()
+        return None if found is None else list(self._fixed(*found))
+
+    def told_by_sizes(self) -> tuple[Array, Array]:
+        """Of every observed count, how much one individual more of every unknown size adds to it, and its number without any.
+
+        (counts, sizes) and (counts,); NaN for counts that are not a function of the sizes, given the exact ones.
+        """
+        numbers = self.problem.numbers
+        assert numbers is not None
+        seen = self._stacked([self.seen(site) for site in self.problem.sites])
+        slopes, without = (
+            np.full((seen.shape[0], len(numbers.unknown)), np.nan),
+            np.full(seen.shape[0], np.nan),
+        )
+        found = self._freedom()
+        if found is not None:
+            value, moves = found
+            sizes = self._sizes()[0][numbers.unknown]
+            of_sizes, of_counts = sizes @ moves, seen @ moves
+            slope = of_counts @ np.linalg.pinv(of_sizes, rcond=TOLERANCE)
+            told = np.abs(of_counts - slope @ of_sizes).max(axis=1, initial=0.0) < TOLERANCE
+            slopes[told] = _rounded(slope[told])
+            without[told] = _rounded(seen @ value - slopes @ (sizes @ value))[told]
+        return slopes, without
+
+    def _freedom(self) -> tuple[Array, Array] | None:
+        """One population, in which everything is positive that can be, and all directions that lead to others; None without any."""
         from scipy import sparse
         from scipy.linalg import svd
         from scipy.optimize import linprog
@@ -241,7 +279,7 @@ class TableProgram:
         moves[some[positive]] = directions[rank:].T
         value = np.zeros(len(self.possible))
         value[some] = np.where(positive, table / scale, 0.0)
-        return list(self._fixed(value, moves))
+        return value, moves
 
     def _fixed(self, value: Array, moves: Array) -> Iterator[Site]:
         """Exact sites of the entries that no direction moves, of the cliques and of single variables."""
@@ -266,13 +304,22 @@ class TableProgram:
                 dtype=np.intp,
             )
             if len(index):
-                yield implied(scope, problem.model.domain(scope).size, index, np.rint(added[index]))
+                size, counts = problem.model.domain(scope).size, np.rint(added[index])
+                yield implied(scope, size, index, counts, source=FORCED)
 
 
-def implied(scope: Scope, size: int, index: NDArray[np.intp], counts: Array) -> Site:
+def _rounded(values: Array) -> Array:
+    """Whole numbers where values are near them: of counts of whole individuals, the rest is rounding."""
+    near = np.rint(values)
+    return np.where(np.abs(values - near) < TOLERANCE * np.maximum(1.0, np.abs(near)), near, values)
+
+
+def implied(
+    scope: Scope, size: int, index: NDArray[np.intp], counts: Array, *, source: int = IMPLIED
+) -> Site:
     """An exact site of what follows from other observations."""
     names = [f"entry {k} of {scope}" for k in index]
-    return Site(tuple(scope), size, index, None, Exact(counts, on=tuple(scope)), names, IMPLIED)
+    return Site(tuple(scope), size, index, None, Exact(counts, on=tuple(scope)), names, source)
 
 
 def size_range(problem: Problem, group: int) -> tuple[float, float]:
@@ -315,6 +362,13 @@ def certain_sites(problem: Problem) -> list[Site] | None:
     if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
         return []
     return TableProgram(problem).certain()
+
+
+def told_by_sizes(problem: Problem) -> tuple[Array, Array] | None:
+    """See `TableProgram.told_by_sizes`; None where nothing is exact, and where there are too many entries to look."""
+    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
+        return None
+    return TableProgram(problem).told_by_sizes()
 
 
 def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
