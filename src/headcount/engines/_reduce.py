@@ -17,7 +17,7 @@ import numpy as np
 from headcount.engines._map import MAP
 from headcount.engines.engine import Engine, independent_only
 from headcount.engines.tilted._tilted_ep import TiltedEP, likely_sizes
-from headcount.errors import shown
+from headcount.errors import NoPopulationError, shown
 from headcount.observe import ProblemError
 from headcount.observe.cloud import SIZES, Candidates
 from headcount.population import Exactly, Overdispersion, PoissonSize, as_law
@@ -58,17 +58,21 @@ def answer(
     ProblemError
         When no population has all exact counts; it names those that contradict each other, and by how much.
     """
-    impossible = contradiction(problem.core) if start is None else None
+    impossible = contradiction(problem) if start is None else None
     if impossible is not None:
-        raise ProblemError(impossible)
+        raise NoPopulationError(impossible)
     try:
         return _answered(engine, problem, rng, progress, start)
-    except Contradiction as error:
-        raise ProblemError(_contradiction(problem, error)) from error
-    except FloatingPointError as error:  # before the first sweep: there is nothing to show
-        raise ProblemError(
-            f"{engine.name} finds nowhere to begin ({error}): use PathGibbs, or Enumerate for few individuals"
-        ) from error
+    except (Contradiction, FloatingPointError, NoPopulationError) as error:
+        impossible = contradiction(problem, failed=True)
+        if impossible is not None:
+            raise NoPopulationError(impossible) from error
+        if isinstance(error, FloatingPointError):  # before the first sweep: there is nothing to show
+            hint = "use PathGibbs, or Enumerate for few individuals"
+            raise ProblemError(f"{engine.name} finds nowhere to begin ({error}): {hint}") from error
+        if isinstance(error, Contradiction):
+            raise NoPopulationError(_contradiction(problem, error)) from error
+        raise
 
 
 def _answered(

@@ -4,8 +4,8 @@ The tables n ≥ 0 of the model's cliques are equal on separators, empty where t
 and every exact count, :math:`An = y`. Three questions are put to these equations:
 
 * the nearest whole-number tables to given ones (`TableProgram.nearest`), for draws;
-* which exact counts contradict each other (`TableProgram.conflict`): the least :math:`\sum|s|` with :math:`An = y + s` is how far they are
-  apart, and the counts that its dual names are those that cannot all hold (Farkas' lemma);
+* which counts contradict each other (`TableProgram.conflict`): the least :math:`\sum|s|` with :math:`An = y + s`, and as many
+  individuals as every reading needs, is how far they are apart; the counts that its dual names cannot all hold (Farkas' lemma);
 * which entries are the same in all populations (`TableProgram.certain`). In the cone :math:`An = \kappa y,\ \kappa \ge 1`, solutions add
   up, so one program finds one in which everything that can be positive is; an entry then is fixed where no direction of the null space
   of its equations moves it.
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 2_000
 """Entries of all cliques up to which contradictions are looked for: tens of milliseconds."""
+MOST_AFTER_FAILURE = 200_000
+"""The same after a run that has failed: some seconds."""
+MOST_SECONDS = 1.0
+"""Time of one such program, at most: whole numbers may take much longer than real ones."""
 MOST_CERTAIN = 500
 """Possible entries up to which certain ones are looked for: their null space takes .1 s."""
 TOLERANCE = 1e-6
@@ -42,12 +46,11 @@ IMPLIED, FORCED = -2, -3
 
 
 class Conflict(NamedTuple):
-    """Exact counts that cannot all hold."""
+    """Counts that cannot all hold."""
 
     apart: float
     """By how many individuals at least some of them are wrong, added up."""
-    counts: list[str]
-    """Each as "name = number"."""
+    names: list[str]
 
 
 class TableProgram:
@@ -67,7 +70,13 @@ class TableProgram:
         sites = [site for site in problem.sites if site.noise.exact]
         self.exact = self._stacked([self.seen(site) for site in sites])
         self.counts = np.concatenate([np.zeros(0), *(site.noise.counts for site in sites)])
-        self.names = [name for site in sites for name in site.names]
+        reads = [site for site in problem.sites if not site.noise.exact]
+        fewest = np.concatenate([np.zeros(0), *map(fewest_read, reads)])
+        needed = np.flatnonzero(fewest > 0)
+        self.read, self.fewest = self._stacked([self.seen(site) for site in reads])[needed], fewest[needed]
+        names = [[name for site in some for name in site.names] for some in (sites, reads)]
+        self.names = [*names[0], *(names[1][k] for k in needed)]
+        """Of exact counts, and of the readings that need somebody."""
 
     def _structural(self) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
@@ -142,44 +151,62 @@ class TableProgram:
             for c, d, s, e in zip(self.cliques, self.domains, self.starts, self.starts[1:], strict=False)
         }
 
-    def conflict(self) -> Conflict | None:
-        """The exact counts that contradict each other, given the model and the sizes; None where some population has them all."""
+    def conflict(self, units: Array, *, whole: bool = False) -> Conflict | None:
+        """The counts that contradict each other, given the model and the sizes; None where some population has them all.
+
+        ``units`` says how many individuals one of every count is. ``whole``: of whole units, which programs of real numbers leave out;
+        None also where that takes too long.
+        """
+        apart = self._apart(units, whole=whole) if len(units) else None
+        if apart is None or apart[0] <= TOLERANCE * max([1.0, *self.counts, *self.fewest]):
+            return None
+        named = np.abs(apart[1]) > TOLERANCE
+        if whole:  # no dual: those of which it is enough to correct one, or else all
+            alone = [self._apart(units * (1.0 - row), whole=True) for row in np.eye(len(units))]
+            named = np.array([found is not None and found[0] < apart[0] - TOLERANCE for found in alone])
+            named |= ~named.any()
+        return Conflict(apart[0], [name for name, w in zip(self.names, named, strict=True) if w])
+
+    def _apart(self, costs: Array, *, whole: bool) -> tuple[float, Array] | None:
+        """The least sum of errors of all counts, weighted by costs, and the dual of each; None where there is no such table."""
         from scipy import sparse
         from scipy.optimize import linprog
 
-        if not len(self.counts):
-            return None
         some = np.flatnonzero(self.possible)
-        eye = sparse.eye_array(len(self.counts))
-        apart = sparse.csr_array((self.structural.shape[0], 2 * len(self.counts)))
+        exact, read = len(self.counts), len(self.fewest)
+        eye, none = sparse.eye_array, sparse.csr_array
         equal = sparse.vstack(
             [
-                sparse.hstack([self.structural[:, some], apart]),
-                sparse.hstack([self.exact[:, some], eye, -eye]),
+                sparse.hstack([self.structural[:, some], none((len(self.zeros), 2 * exact + read))]),
+                sparse.hstack([self.exact[:, some], eye(exact), -eye(exact), none((exact, read))]),
             ]
         )
         sizes, least, most = self._sizes()
-        free = sparse.csr_array((len(least), 2 * len(self.counts)))
-        bounded = np.isfinite(most)
+        free, bounded = none((len(least), 2 * exact + read)), np.isfinite(most)
         above = sparse.vstack(
             [
+                sparse.hstack([-self.read[:, some], none((read, 2 * exact)), -eye(read)]),
                 sparse.hstack([-sizes[:, some], free]),
                 sparse.hstack([sizes[bounded][:, some], free[bounded]]),
             ]
         )
+        errors = np.concatenate([costs[:exact], costs])
         found = linprog(
-            np.append(np.zeros(len(some)), np.ones(2 * len(self.counts))),
-            A_ub=above if len(least) else None,
-            b_ub=np.append(-least, most[bounded]) if len(least) else None,
+            np.append(np.zeros(len(some)), errors),
+            A_ub=above,
+            b_ub=np.concatenate([-self.fewest, -least, most[bounded]]),
             A_eq=equal,
             b_eq=np.append(self.zeros, self.counts),
+            integrality=np.repeat([int(whole), 0], [len(some), len(errors)]),
             method="highs",
+            options={"time_limit": MOST_SECONDS},
         )
-        if found.x is None or found.fun <= TOLERANCE * max(1.0, float(self.counts.max())):
+        if found.status != 0:  # none, or it took too long
             return None
-        weight = np.abs(found.eqlin.marginals[len(self.zeros) :]) > TOLERANCE
-        named = [f"{name} = {y:g}" for name, y, w in zip(self.names, self.counts, weight, strict=True) if w]
-        return Conflict(float(found.fun), named)
+        dual = np.zeros(len(costs))
+        if not whole:
+            dual = np.append(found.eqlin.marginals[len(self.zeros) :], found.ineqlin.marginals[:read])
+        return float(found.fun), dual
 
     def size_range(self, group: int) -> tuple[float, float]:
         """The fewest and the most individuals that exact counts leave a group of unknown size."""
@@ -331,24 +358,52 @@ def size_range(problem: Problem, group: int) -> tuple[float, float]:
     return TableProgram(problem).size_range(group)
 
 
-def contradiction(problem: Problem) -> str | None:
-    """What to say of exact counts that no population meets; None where one does, or where there are too many entries to look."""
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
-        return None
-    found = TableProgram(problem).conflict()
-    if found is None:
-        return None
+def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
+    """What to say of counts that no population meets; None where one does, or where there are too many entries to look.
+
+    Beside exact counts and impossible moves only: elsewhere readings leave everything possible that single counts do. Where a run has
+    ``failed``, many entries are looked at, and whole individuals; elsewhere these only where some count for more than one.
+    """
     from headcount.errors import shown
 
+    core = problem.core
+    if _entries(core) > (MOST_AFTER_FAILURE if failed else MOST_ENTRIES):
+        return None
+    exact, model = any(site.noise.exact for site in core.sites), core.model
+    if not (exact or failed) and all((model.marginal(c) > 0).all() for c in model.junction_tree.cliques):
+        return None
+    program = TableProgram(core)
+    needed, words = {}, {}
+    for site in problem.sites:
+        fewest = site.noise.counts if site.noise.exact else fewest_read(site)
+        for name, y, low in zip(site.names, site.noise.counts, fewest, strict=True):
+            needed[name] = low
+            words[name] = f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)")
+    own = np.append(program.counts, program.fewest)
+    units = np.array(
+        [needed.get(name, low) / low if low else 1.0 for name, low in zip(program.names, own, strict=True)]
+    )
+    found = program.conflict(units)
+    if found is None and (failed or (program.exact.data != 1.0).any() or (own % 1.0 > 0).any()):
+        found = program.conflict(units, whole=True)
+    if found is None:
+        return None
     return (
-        f"exact counts contradict each other, by {found.apart:.6g} individual{'' if found.apart == 1 else 's'} in all: with the moves "
-        "that the model allows and the population as given, not all of these can hold: "
-        f"{shown(found.counts, MOST_NAMED)}; correct one of them"
+        f"{'exact counts' if exact else 'counts'} contradict each other, by {found.apart:.6g} "
+        f"individual{'' if found.apart == 1 else 's'} in all: with the moves that the model allows and the population as given, not all "
+        f"of these can hold: {shown([words.get(name, name) for name in found.names], MOST_NAMED)}; correct one of them"
     )
 
 
 MOST_NAMED = 12
-"""Exact counts that a report of a contradiction names."""
+"""Counts that a report of a contradiction names."""
+
+
+def fewest_read(site: Site) -> Array:
+    """Fewest individuals of every count that its readings allow: one where a Poisson count is positive, say."""
+    low = np.maximum(np.ceil(site.noise.domain_low), 0.0) * np.ones(len(site))
+    with np.errstate(all="ignore"):
+        return np.asarray(low + np.isneginf(site.noise.log_prob(low)))
 
 
 def _entries(problem: Problem) -> int:
