@@ -38,6 +38,8 @@ CLAIMS = {
     "fit_check": "benchmarks.fit_check",
     "learned": "benchmarks.learned",
     "doubt": "benchmarks.doubt",
+    "ridges": "benchmarks.ridges",
+    "tags": "benchmarks.tags",
     "precincts": "benchmarks.precincts",
     "bikes": "benchmarks.bikes",
     "sizes": "benchmarks.sizes",

@@ -31,6 +31,8 @@ TITLES = {
     "learning": "Learning",
     "learned": "Intervals after a fit",
     "doubt": "Who is told that all is well",
+    "ridges": "Moves that noisy counts leave open",
+    "tags": "Tags beside shares, and homes",
     "precincts": "Precincts that differ: ecological inference",
     "starts": "Several maxima",
     "small": "Many small problems",

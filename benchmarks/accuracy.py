@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+from reproduction.rivals import EdgeEP
 
 import headcount as hc
 from benchmarks._measure import distance, exponent
@@ -231,7 +232,7 @@ def _same_fixed_point(*, quick: bool) -> Part:
     rows, checks = [], []
     for side, population in ((4, 480),) if quick else ((4, 480), (6, 1080), (6, 36)):
         _, problem = birds(side, population, rng=7)
-        one, other = (hc.infer(problem, e, strict=False) for e in (engines.Laplace(), engines.EdgeEP()))
+        one, other = (hc.infer(problem, e, strict=False) for e in (engines.Laplace(), EdgeEP()))
         apart = max(float(np.abs(f(one) - f(other)).max()) / population for f in (node_means, edge_means))
         rows.append([side**2, population, apart, one.seconds, other.seconds])
         checks.append(

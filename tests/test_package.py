@@ -16,6 +16,7 @@ import headcount as hc
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headcount"
 ORDER = (
+    "solve",
     "individual",
     "population",
     "observe",
@@ -31,9 +32,19 @@ ORDER = (
     "cli",
 )
 MAY_USE = {name: set(ORDER[:rank]) for rank, name in enumerate(ORDER)} | {
-    "simulate": {"individual", "population", "observe"}
+    "simulate": {"solve", "individual", "population", "observe"}
 }
-CORE = ("individual", "population", "observe", "structure", "posterior", "engines", "learn", "simulate")
+CORE = (
+    "solve",
+    "individual",
+    "population",
+    "observe",
+    "structure",
+    "posterior",
+    "engines",
+    "learn",
+    "simulate",
+)
 HEAVY = ("arviz", "dask", "matplotlib", "numba", "pandas", "pgmpy", "plotly", "scipy.stats", "xarray")
 
 

@@ -195,7 +195,7 @@ MUTATIONS: tuple[Mutation, ...] = (
         "reproduction/rivals/nlbp.py",
         "state.gain + value - float(state.g @ state.n)",
         "state.gain + value",
-        ("tests/engines/test_edge_ep.py",),
+        ("tests/reproduction/test_edge_ep.py",),
     ),
     Mutation(
         "a path's weight forgets the next state",

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from headcount.engines._edge_ep import rough_noises
 from headcount.engines._tilting import Tilts
 from headcount.engines.engine import IterativeEngine, flag, number, whole
 from headcount.posterior._beliefs import Beliefs, PointBeliefs
+from reproduction.rivals.edge_ep import rough_noises
 
 if TYPE_CHECKING:
     from headcount._types import Array

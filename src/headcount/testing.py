@@ -89,7 +89,7 @@ def check_noise(noise: Observation, n: Sequence[float] | Array, *, rng: int = 0)
         relative=1e-12,
     )
     draws = type(noise).sample is not Observation.sample
-    if noise.whole and draws:
+    if noise.whole and draws and not noise.bound:
         _check_draws(noise, np.rint(at), np.random.default_rng(rng))
 
 

@@ -134,6 +134,41 @@ def test_fit_says_what_is_missing(small: list[object], tmp_path: Path) -> None:
     assert "--features FILE" in said
 
 
+def test_fit_says_under_which_prior_weights_were_learned(tmp_path: Path) -> None:
+    """A weight at an edge is drawn under the neutral prior, or is a Gaussian around the plain maximum; every file says which."""
+    paths = write(
+        tmp_path,
+        counts="time,cell,count\n0,a,4000\n0,b,2000\n1,a,4000\n1,b,2000\n2,a,4000\n2,b,2000\n",
+        features="from,to,stay\na,a,1\na,b,0\nb,a,0\nb,b,1\n",
+    )
+    words = [
+        "fit",
+        paths["counts"],
+        "--features",
+        paths["features"],
+        "--population",
+        6000,
+        "--noise",
+        "exact",
+    ]
+    texts = {
+        "neutral": "integrated over under a prior (weights normal",
+        "none": "the maximum without a prior",
+    }
+    for prior, text in texts.items():
+        out = tmp_path / prior
+        code, said = run(*words, "--prior", prior, "--report", "--out", out)
+        assert code == 0, said
+        assert f"parameters: learned, {'their uncertainty' if prior == 'none' else 'integrated'}" in said
+        found = load_result(out).attributes
+        assert (found["fit"]["prior"], text in found["parameters"]) == (prior, True)
+        assert text in (out / "report.html").read_text(encoding="utf-8")
+        assert json.loads((out / "summary.json").read_text())["fit"]["prior"] == prior
+    code, said = run(*words, "--prior", "old.csv", "--out", tmp_path / "wrong")
+    assert code == 2
+    assert "--prior is neutral or none, got 'old.csv' (an old matrix of trips is --old-matrix)" in said
+
+
 def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
     """Every fault of every table is printed; no folder appears."""
     paths = write(
@@ -167,14 +202,14 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--memory-limit", "lots"], "such as 8GB"),
         (["--column", "count"], "--column takes NAME=VALUE"),
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
-        (["--together", "herds:3"], "give estimate, flocks:5, phi:4 or rho:0.01"),
+        (["--together", "herds:3"], "give estimate, flocks:5, phi:4, rho:0.01 or alone"),
         (["--together", "flocks:61"], "larger than the population, 60"),
         (["--dispersion", "3"], "--dispersion 3 is a number"),
         (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
         (["--concentration", "-1"], "concentration is"),
         (
-            ["--together", "phi:2", "--initial", "uniform", "--engine", "EdgeEP"],
-            "EdgeEP takes independent individuals only",
+            ["--together", "phi:2", "--initial", "uniform", "--engine", "PathGibbs", "--seed", "1"],
+            "PathGibbs takes independent individuals only",
         ),
         (["--nonsense"], "No such option"),
     ],

@@ -130,13 +130,62 @@ def trips(tmp_path: Path, **more: str) -> tuple[dict[str, Path], list[object]]:
         tmp_path,
         **{"margins": MARGINS, "old": OLD, "line": LINE, "counted": "screenline,count\neast,21\n"} | more,
     )
-    return paths, [paths["margins"], "--prior", paths["old"], "--noise", "exact"]
+    return paths, [paths["margins"], "--old-matrix", paths["old"], "--noise", "exact"]
+
+
+def surveyed(seed: int) -> tuple[dict[str, str], np.ndarray]:
+    """Totals of today's trips between 12 zones and a survey of 2 % of other years' as tables, and today's trips."""
+    rng = np.random.default_rng(seed)
+    zones = [f"z{k}" for k in range(12)]
+    places, sizes = rng.uniform(0.0, 20.0, (12, 2)), rng.lognormal(0.0, 1.0, (2, 12))
+    apart = np.linalg.norm(places[:, None] - places[None], axis=2)
+    usual = np.outer(*sizes) * np.exp(-apart / 5.0) * ~np.eye(12, dtype=bool)
+    old = rng.binomial(rng.poisson(60_000 * usual / usual.sum()), 0.02) * 50
+    now = usual * np.exp(0.3 * rng.standard_normal((12, 12)))
+    trips = rng.poisson(66_000 * now / now.sum())
+    totals = zip(zones, trips.sum(axis=1), trips.sum(axis=0), strict=True)
+    rows = (f"{z},{','.join(map(str, row))}\n" for z, row in zip(zones, old, strict=True))
+    tables = {
+        "margins": "zone,entries,exits\n" + "".join(f"{z},{out},{into}\n" for z, out, into in totals),
+        "old": f"zone,{','.join(zones)}\n{''.join(rows)}",
+    }
+    return tables, trips
+
+
+def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
+    """Unasked the data agree and most intervals hold the truth; taken as true the old matrix is said to disagree, and they do not."""
+
+    def covered(problem: hc.Problem, trips: np.ndarray) -> tuple[bool | None, float]:
+        posterior = hc.infer(problem)
+        flows = posterior.to_frame("flows")
+        true = trips[flows["origin"].str[1:].astype(int), flows["dest"].str[1:].astype(int)]
+        inside = (flows["lower"] <= true) & (true <= flows["upper"])
+        return posterior.fit_check.agrees, float(inside.mean())
+
+    found = []
+    for seed in (1, 2, 3):
+        tables, trips = surveyed(seed)
+        paths = write(tmp_path, **tables)
+        case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
+        assert "how far today's shares are from those of the old matrix is learned" in " ".join(case.notes)
+        agrees, share = covered(case.problem, trips)
+        alone, held = covered(case.problem.with_dispersion("alone"), trips)
+        assert agrees is not False
+        assert alone is False
+        found.append((share, held))
+    learned, taken = np.mean(found, axis=0)
+    assert learned > 0.7  # asked .9: one number stands for errors that differ from pair to pair
+    assert taken < 0.4
+    words = (paths["margins"], "--prior", paths["old"], "--noise", "exact", "--dispersion", "alone")
+    said = run("infer", *words, "--out", tmp_path / "out")[1]
+    assert "times more than the model allows" in said
+    assert "e+0" not in said
 
 
 def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Path) -> None:
     """Pairs without trips get half the smallest entry, with a note; an empty diagonal stays impossible; ``impossible`` keeps all zeros."""
     paths, words = trips(tmp_path)
-    case = read_problem(paths["margins"], population=None, prior=paths["old"], noise="exact")
+    case = read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
     shares = np.array([[0, 12, 2], [8, 0, 6], [4, 2, 0]])
     np.testing.assert_allclose(case.problem.model.transitions[0], shares / shares.sum(axis=1, keepdims=True))
     assert case.problem.population == 60
@@ -149,7 +198,7 @@ def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Pat
     shut = read_problem(
         write(tmp_path, fair="zone,entries,exits\na,30,24\nb,20,30\nc,10,6\n")["fair"],
         population=60,
-        prior=paths["old"],
+        old_matrix=paths["old"],
         noise="exact",
         zeros="impossible",
     )
@@ -176,7 +225,12 @@ def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["change"], table["mean"] - table["before"])
     beside = pd.read_csv(paths["line"]).assign(count=[21, np.nan])
     case = read_problem(
-        paths["margins"], population=60, prior=paths["old"], noise="exact", sums=beside, flow_noise="exact"
+        paths["margins"],
+        population=60,
+        old_matrix=paths["old"],
+        noise="exact",
+        sums=beside,
+        flow_noise="exact",
     )
     assert [len(site) for site in case.problem.sites if len(site.scope) == 2] == [1]
 
@@ -267,7 +321,7 @@ def test_renamed_cells_are_asked_about_and_given_new_names(tmp_path: Path) -> No
 def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
     written: str, number: float | None, bound: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """``ca. 33`` is 33; ``>33`` is a bound of Poisson counts (else asked about), or what --bounds says; each is noted."""
+    """``ca. 33`` is 33; ``>33`` is a bound of whatever noise, or what --bounds says; each is noted."""
     paths = write(tmp_path, counts=COUNTS.replace("33", written), transitions=TRANSITIONS)
 
     def read(**how: object) -> tuple[float, str, hc.Problem]:
@@ -289,8 +343,10 @@ def test_approximate_numbers_and_bounds_are_read_as_what_they_are(
     assert [(site.noise.counts.tolist(), site.noise.side.tolist()) for site in sites] == [
         ([bound[0]], [bound[1]])
     ]
-    with pytest.raises(TableError, match="count is a bound, not a number"):
-        read(noise="binomial", parameters={"detection": 0.5})
+    _, _, problem = read(noise="gaussian", parameters={"sd": 2.0})  # a reading above 60 need not be 61
+    (site,) = [site for site in problem.sites if site.noise.bound]
+    assert (site.noise.counts.tolist(), site.noise.side.tolist()) == ([33.0], [bound[1]])
+    assert site.noise.name == "Censored Gaussian"
     assert read(bounds="number")[0] == 33
     found, said, _ = read(bounds="missing")
     assert np.isnan(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reproduction.rivals import NLBP, Gibbs
+from reproduction.rivals import NLBP, EdgeEP, Gibbs
 from scipy import sparse
 from tests.engines.cases import MODELS, problem
 
@@ -17,7 +17,6 @@ from headcount import simulate
 from headcount.engines import (
     MAP,
     ClosedForm,
-    EdgeEP,
     Enumerate,
     Laplace,
     PathGibbs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reproduction.rivals import NLBP
+from reproduction.rivals import NLBP, EdgeEP
 from tests.graphs import awkward_models
 from tests.structure.dense import DenseStructure
 
@@ -12,7 +12,6 @@ import headcount as hc
 from headcount.engines import (
     MAP,
     ClosedForm,
-    EdgeEP,
     Enumerate,
     Laplace,
     NotConvergedError,

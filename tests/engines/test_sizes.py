@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reproduction.rivals import NLBP, Gibbs
+from reproduction.rivals import NLBP, EdgeEP, Gibbs
 from scipy.special import gammaln, logsumexp
 from scipy.stats import binom, norm, poisson
 from tests.graphs import awkward_models
@@ -144,7 +144,7 @@ def test_draws_have_the_spread_of_n() -> None:
     assert totals.std() == pytest.approx(found.population.sd, rel=0.2)
 
 
-@pytest.mark.parametrize("engine", [Gibbs(), hc.engines.EdgeEP(), NLBP()], ids=lambda e: e.name)
+@pytest.mark.parametrize("engine", [Gibbs(), EdgeEP(), NLBP()], ids=lambda e: e.name)
 def test_engines_without_evidence_refuse_in_words(engine: hc.engines.Engine) -> None:
     """An engine that cannot weigh sizes says what to use instead."""
     problem = hc.Problem(CHAIN, hc.Unknown(), hc.Poisson(counted(50, 5)))

@@ -6,12 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from reproduction.rivals import NLBP
+from reproduction.rivals import NLBP, EdgeEP
 from tests.engines.cases import MODELS, NOISES, means, problem, scopes
 from tests.engines.oracle import Exact, brute, populations
 
 import headcount as hc
-from headcount.engines import MAP, ClosedForm, EdgeEP, Enumerate, Laplace, Posterior, TiltedEP
+from headcount.engines import MAP, ClosedForm, Enumerate, Laplace, Posterior, TiltedEP
 
 N = 4
 # Largest error of an expected count, in units of N. Four individuals are as far from a Gaussian as it gets: engines that stay

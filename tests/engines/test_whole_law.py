@@ -7,7 +7,7 @@ from scipy.stats import binom
 
 import headcount as hc
 from headcount.engines.tilted._projection import make_grid, tilted_sums
-from headcount.engines.tilted._whole_law import Context, log_choose, whole_law
+from headcount.solve.whole_law import Context, log_choose, whole_law
 
 
 @pytest.mark.parametrize("population", [5, 60, 3000])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headcount as hc
-from headcount.engines.tilted._whole_law import Context, whole_law
 from headcount.population import LaplacianFactor
+from headcount.solve.whole_law import Context, whole_law
 
 
 @pytest.fixture

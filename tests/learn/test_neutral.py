@@ -9,27 +9,38 @@ import pytest
 from scipy.special import logit, logsumexp
 
 import headcount as hc
-from headcount.engines import TiltedEP
+from headcount.engines import Enumerate, TiltedEP
 from headcount.learn import _neutral
 from headcount.learn._components import Moves
 from headcount.learn._expect import EStep, Expectation, run_here
 from headcount.learn._family import bind
-from headcount.learn._neutral import Neutral, Pooled, Replicate, Target, integrable, integral_of
+from headcount.learn._neutral import Neutral, NoisyCounts, Pooled, Replicate, Target, integrable, integral_of
 from headcount.population import DispersionEstimate
 
 GRID = np.linspace(-12.0, 6.0, 181)
 STEP = GRID[1] - GRID[0]
 
 
+def expectation(problem: hc.Problem, setting: Any = None, engine: Any = None) -> Expectation:
+    settings = (hc.TabularChain() if setting is None else setting,)
+    return Expectation(bind(settings, [problem]), [problem], engine or TiltedEP(), 0, run_here)
+
+
 def two_sites(counts: Any) -> Expectation:
     seen = np.asarray(counts, dtype=float)
     chain = hc.MarkovChain(None, np.full((len(seen) - 1, 2, 2), 0.5))
-    problem = hc.Problem(chain, int(seen[0].sum()), hc.Exact(seen))
-    return Expectation(bind((hc.TabularChain(),), [problem]), [problem], TiltedEP(), 0, run_here)
+    return expectation(hc.Problem(chain, int(seen[0].sum()), hc.Exact(seen)))
 
 
-def found(expect: Expectation) -> tuple[Target, Neutral]:
-    made = integrable(expect, None)
+def noisy_sites(noise: Any = hc.Poisson, initial: Any = (0.6, 0.4), engine: Any = None) -> Expectation:
+    """Sixty individuals at two sites, seen with noise at three of five times."""
+    seen = np.array([[32.0, 17.0], [np.nan, np.nan], [30.0, np.nan], [24.0, 28.0], [np.nan, np.nan]])
+    chain = hc.MarkovChain(initial, np.full((2, 2), 0.5), length=5)
+    return expectation(hc.Problem(chain, 60, noise(seen)), engine=engine)
+
+
+def found(expect: Expectation, estimate: DispersionEstimate | None = None) -> tuple[Target, Neutral]:
+    made = integrable(expect, estimate, expect(expect.families[0].start(), None))
     assert made is not None
     return made
 
@@ -118,8 +129,7 @@ def test_many_evidences_at_once_are_those_of_the_engine() -> None:
     expect = two_sites([[600, 400], [570, 430], [585, 415]])
     (problem,) = expect.problems
     estimate = DispersionEstimate("rho", 0.5, 0.5, 0.0, 5.0, scale=500.0)
-    made = integrable(expect, estimate)
-    assert made is not None
+    made = found(expect, estimate)
     x, psi = made[1].draw(np.random.default_rng(0), 4), np.array([0.0, 0.5, 2.0, 4.0])
     moves = expect.families[0].find(Moves)  # type: ignore[type-abstract]
     assert moves is not None
@@ -133,17 +143,72 @@ def test_many_evidences_at_once_are_those_of_the_engine() -> None:
     np.testing.assert_allclose(difference, difference[0], atol=0.05)  # bins of unit width, in another order
 
 
+@pytest.mark.parametrize(
+    "noise", [hc.Poisson, lambda y: hc.Binomial(y, detection=0.8), lambda y: hc.Gaussian(y, sd=4.0)]
+)
+def test_the_quick_evidence_of_noisy_counts_is_near_that_of_every_table(noise: Any) -> None:
+    """Up to a constant, with an sd of half a nat, where either of them is near its best: e^−.25 of the draws then stay effective."""
+    target, prior = found(noisy_sites(noise, None, Enumerate()))
+    x = prior.draw(np.random.default_rng(1), 200)
+    right = target.by_engine(x, None)
+    assert right is not None
+    quick = target(x, None)
+    near = (right > right.max() - 4) | (quick > quick.max() - 4)
+    assert near.sum() >= 10
+    assert (quick - right)[near].std() < 0.5
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_an_integral_over_noisy_counts_is_that_of_a_grid(
+    share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By sums over all tables; also where the quick evidence, from which it begins, says much less than they do."""
+    target, prior = found(noisy_sites(engine=Enumerate()))
+    assert isinstance(target, NoisyCounts)
+    quick = NoisyCounts.__call__
+    monkeypatch.setattr(NoisyCounts, "__call__", lambda self, x, psi: share * quick(self, x, psi))
+    coarse = np.arange(-9.0, 5.0, 0.5)
+    x = np.stack(np.meshgrid(coarse, coarse, indexing="ij"), axis=-1).reshape(-1, 2)
+    right = target.by_engine(x, None)
+    assert right is not None
+    log_weight = right + prior.log_density(x)
+    weight = np.exp(log_weight - logsumexp(log_weight))
+    made = integral_of(target, prior)
+    assert made.log_evidence == pytest.approx(float(logsumexp(log_weight)) + 2 * np.log(0.5), abs=0.3)
+    for answer in (np.tanh, lambda v: np.tanh(v + 3), lambda v: np.tanh(v[:, ::-1] + 2) * np.tanh(v)):
+        assert answer(made.parameters).mean(axis=0) == pytest.approx(weight @ answer(x), abs=0.12)
+
+
+def test_a_posterior_of_noisy_counts_at_an_edge_is_integrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody moves, and counts are nothing but noise: the integral's ranges hold that, those of the plain maximum do not."""
+    monkeypatch.setattr(_neutral, "CORRECTED_DRAWS", 16)
+    seen = np.random.default_rng(5).poisson(np.tile([140.0, 60.0], (4, 1)))
+    problem = hc.Problem(hc.MarkovChain(None, np.full((3, 2, 2), 0.5)), 200, hc.Poisson(seen))
+    plain, fit = (
+        hc.fit(hc.TabularChain(), problem, strict=False, prior=prior) for prior in (None, "neutral")
+    )  # type: ignore[arg-type]
+    assert plain.integral is None
+    assert fit.integral is not None
+    assert fit.integral.failed == 0
+    assert fit.integral.parameters.shape[1] == 3
+    held = []
+    for post in (plain.posterior, fit.posterior):
+        ends = post.edge(1, 2).interval(0.9)
+        truth = np.diag([140, 60])
+        held.append(((ends["lower"].values <= truth) & (truth <= ends["upper"].values)).all())
+    assert held == [False, True]
+    assert fit.posterior.total({1: [1.0, 1.0]}).sd == pytest.approx(0.0, abs=1e-3)
+
+
 def test_moves_with_a_prior_of_their_own_are_left_to_it() -> None:
-    """A Dirichlet, an old table, fixed entries, noise, or more than twelve parameters: no neutral prior."""
+    """A Dirichlet, an old table, fixed entries, a ridge: no neutral prior."""
     seen = np.array([[600.0, 400.0], [570.0, 430.0], [585.0, 415.0]])
     chain = hc.MarkovChain(None, np.full((2, 2, 2), 0.5))
     for setting, counts in [
         (hc.TabularChain(dirichlet=3), hc.Exact(seen)),
         (hc.TabularChain(prior=[[0.9, 0.1], [0.1, 0.9]], strength=10), hc.Exact(seen)),
         (hc.TabularChain(fixed=[[0.9, 0.1], [np.nan, np.nan]]), hc.Exact(seen)),
-        (hc.TabularChain(), hc.Poisson(seen)),
         (hc.LogisticChain(np.eye(2)[None], ridge=1.0), hc.Exact(seen)),
     ]:
-        problem = hc.Problem(chain, 1000, counts)
-        expect = Expectation(bind((setting,), [problem]), [problem], TiltedEP(), 0, run_here)
-        assert integrable(expect, None) is None
+        expect = expectation(hc.Problem(chain, 1000, counts), setting)
+        assert integrable(expect, None, expect(expect.families[0].start(), None)) is None

@@ -126,7 +126,7 @@ def test_forecast_moves_the_last_counts_on() -> None:
     assert np.allclose(ahead.mean.sum("cell"), 500)
     rng = np.random.default_rng(1)
     fitted = found.model.transitions[0]
-    counts = found.posterior.sample(4000, rng=1, integer=True)[(4, 5)].sum("4").values
+    counts = found.plug_in.sample(4000, rng=1, integer=True)[(4, 5)].sum("4").values
     for t in range(3):
         counts = np.stack([rng.multinomial(counts[:, i].astype(int), fitted[i]) for i in range(3)]).sum(
             axis=0

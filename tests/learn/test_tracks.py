@@ -80,3 +80,37 @@ def test_few_tracks_among_the_counted_are_learned_from_by_themselves(monkeypatch
     np.testing.assert_allclose(apart.standard_errors, among.standard_errors, rtol=0.05)
     shift = np.abs(apart.weights.values - among.weights.values)
     assert (shift < 0.2 * among.standard_errors.values).all()
+
+
+def test_shares_tell_as_much_as_their_scatter_says_whatever_number_they_are_given() -> None:
+    """Shares of 400 individuals as counts of 10 000 or of 100 000: errors of weights are those of the 400, beside tags and without."""
+    p = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1], [0.1, 0.1, 0.7, 0.1], [0.1, 0.1, 0.1, 0.7]])
+    world = hc.simulate.population(hc.MarkovChain([0.7, 0.1, 0.1, 0.1], p, length=12), 400, rng=3)
+    counts = np.array([world.tables.table((t,)) for t in world.model.times])
+    chain = hc.LogisticChain(np.eye(4)[None], names=["stay"])
+    paths = world.model.sample(20, rng=1)
+    table = {"id": np.repeat(np.arange(20), 12), "time": np.tile(np.arange(12), 20), "cell": paths.ravel()}
+    for many, beside in ((10_000, []), (100_000, []), (100_000, [hc.Tracks(table, counted=False)])):
+        right = hc.fit(chain, hc.Problem(world.model, 400, [hc.Exact(counts), *beside])).standard_errors
+        seen = hc.Exact.of_shares(counts / 400, population=many)
+        fit = hc.fit(chain, hc.Problem(world.model, many, [seen, *beside]), dispersion="estimate:phi")
+        assert fit.dispersion is not None
+        alone = many / fit.dispersion.value
+        assert 200 < alone < 800
+        assert f"{many} individuals tell as much as {alone:.4g} that move alone" in fit.notes
+        assert fit.standard_errors.values == pytest.approx(right.values, rel=0.3)
+
+
+@pytest.mark.parametrize("wrong", [[[0.1, -0.1]], [[0.0, 0.0]], [[np.nan, 0.2]], [0.2, 0.8]])
+def test_what_cannot_be_shares_is_refused(wrong: list[list[float]]) -> None:
+    """Negative numbers, nothing at all, holes in a row, one row without times; a missing row is not observed."""
+    with pytest.raises(hc.ProblemError, match="shares are numbers"):
+        hc.Exact.of_shares(wrong)
+    assert np.isnan(hc.Exact.of_shares([[np.nan, np.nan], [1.0, 3.0]]).counts[0]).all()
+
+
+def test_shares_in_the_place_of_counts_are_told_what_to_do() -> None:
+    """The message for fractions names the way for shares."""
+    chain = hc.MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
+    with pytest.raises(hc.ProblemError, match=r"shares and relative abundances Exact\.of_shares"):
+        hc.Problem(chain, 100, hc.Poisson([[0.4, 0.6], [0.5, 0.5]]))

@@ -281,7 +281,7 @@ def test_groups_that_do_not_exist():
     with pytest.raises(ValueError, match="has none"):
         hc.infer(hc.Problem(UP, 5, hc.Poisson(SEEN))).group("up")
     with pytest.raises(ValueError, match="MarkovChain"):
-        hc.Group(hc.Tree([0.5, 0.5], {"b": ("a", np.eye(2))}, root="a"), 3)
+        hc.Group("residents", 3)
 
 
 def test_the_check_of_fit_knows_groups():

@@ -15,7 +15,6 @@ PARAMETERS = {
     hc.Poisson: ("rate", "background"),
     hc.NegativeBinomial: ("dispersion", "rate", "background"),
     hc.Binomial: ("detection",),
-    hc.Censored: ("rate", "background"),
     hc.Gaussian: ("sd", "covariance"),
     hc.LaplaceNoise: ("scale",),
     hc.Exact: (),

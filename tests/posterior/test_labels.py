@@ -126,7 +126,6 @@ def tree() -> hc.engines.Posterior:
 MADE: dict[str, Callable[[], Any]] = {
     "TiltedEP": lambda: small("TiltedEP"),
     "Laplace": lambda: small("Laplace"),
-    "EdgeEP": lambda: small("EdgeEP"),
     "unknown initial law": unknown_initial,
     "network": network,
     "tree": tree,

@@ -44,6 +44,7 @@ SUMS = Sums(
     out=np.full((5, 9), 4.0),
     net=np.full((5, 9), 5.0),
     pairs=np.full((9, 9), 2.0),
+    through=np.where(np.arange(9) < 8, 1.5, 0.0) * np.ones((9, 1)),
     whole=np.array(30.0),
 )
 
@@ -584,6 +585,16 @@ def test_first_to_last_goes_through_all_steps(browser: Browser, pages: dict[str,
     for step in steps[1:]:
         expected = expected @ (step / step.sum(axis=1, keepdims=True))
     np.testing.assert_allclose(z, expected, rtol=1e-3, atol=1e-6)
+    browser.open(pages["sums"])
+    pick(browser, "matrix-span", "through")
+    text = browser.run("return document.getElementById('matrix-chart').data[0].text")
+    half = 1.6448536 * 1.5
+    low, high = max(0, round(expected[2, 4] - half)), round(expected[2, 4] + half)
+    assert f"90 %: {low} – {high}" in text[2][4]
+    # No draw had anyone there: of a mean that is no whole number the range is that of a rare event, not "exactly".
+    assert expected[2, 8] % 1 > 0.01
+    assert "90 %" in text[2][8]
+    assert "exactly" not in text[2][8]
 
 
 def test_routes_follow_the_flows(browser: Browser, pages: dict[str, Path]) -> None:

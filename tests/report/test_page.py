@@ -543,7 +543,7 @@ def test_a_table_with_two_margins_has_no_time() -> None:
     """Its page is called so, and speaks of both totals and the largest flow by their names, not of times; longer chains are not."""
     result = two_margins()
     text = report.render(result)
-    assert data_of(text)["margins"] == {"prior": None}
+    assert data_of(text)["margins"] == {"before": None}
     assert "<h1>Who went from where to where</h1>" in text
     found = _page.finding(result)
     top = result.flows.loc[result.flows["mean"].idxmax()]
@@ -562,10 +562,10 @@ def test_the_old_matrix_stands_beside_the_new_one(tmp_path: Path) -> None:
     old.assign(mean=1.0).to_csv(tmp_path / "changes.csv", index=False)
     beside = report.write(result, tmp_path / "beside.html")
     for path in (given, beside):
-        prior = np.array(data_of(path.read_text(encoding="utf-8"))["margins"]["prior"])
-        assert prior[0, 1] == 7.0
-        assert prior[3, 3] == 2.5
-        assert prior.sum() == 9.5
+        before = np.array(data_of(path.read_text(encoding="utf-8"))["margins"]["before"])
+        assert before[0, 1] == 7.0
+        assert before[3, 3] == 2.5
+        assert before.sum() == 9.5
 
 
 def test_sums_have_the_spread_of_joint_draws(tmp_path: Path) -> None:
@@ -588,8 +588,12 @@ def test_sums_have_the_spread_of_joint_draws(tmp_path: Path) -> None:
         sums.into[0, 4], (drawn[0].sum(axis=1) - drawn[0][:, 4, 4][:, None])[:, 4].std(ddof=1)
     )
     np.testing.assert_array_equal(sums.present, 0.0)  # everybody is somewhere
+    one = post.connectivity({"a": [stored.result.cells[0]]}, None, times[0], times[-1], draws=1000, rng=1)
+    left = drawn[0][:, 0].sum(axis=1).mean()
+    assert sums.through[0].sum() == pytest.approx((left * one["sd"]).sum(), rel=0.2)
     data = data_of(report.render(stored.result))
     np.testing.assert_allclose(data["sums"]["moved"], sums.moved, rtol=5e-3)
+    np.testing.assert_allclose(data["sums"]["through"], sums.through, rtol=5e-3)
     assert (
         data_of(report.write(post, tmp_path / "page.html").read_text(encoding="utf-8"))["sums"]
         == data["sums"]

@@ -7,8 +7,8 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 44807,
-    "files in src": 169,
+    "code lines in src": 44530,
+    "files in src": 168,
     "private modules imported across packages": 31,
     "modules reachable from TiltedEP": 53,
     "blocks rated C or worse": 87,

@@ -53,10 +53,10 @@ class Options:
     transitions: Path | None = _table(
         "How they move: from, to, probability[, time of departure]; or an OMX file."
     )
-    prior: Path | None = _table(
+    old_matrix: Path | None = _table(
         "An old matrix of trips, instead: origin, dest, count; one column per destination; or an OMX file."
     )
-    zeros: str = _table("Pairs without trips in --prior are small or impossible.", default="small")
+    zeros: str = _table("Pairs without trips in --old-matrix are small or impossible.", default="small")
     features: str | None = _table(
         'How they move: a table from, to, one column per feature[, time]; or a formula of --cells: "stay + log(distance) + habitat_to".',
         metavar="FILE|FORMULA",
@@ -71,7 +71,8 @@ class Options:
         "Probability to stay for a step: a number, or a table cell, probability[, time].", metavar="P|FILE"
     )
     dispersion: str | None = _table(
-        "How they move together: estimate, flocks:5, phi:4 or rho:0.01; alone unless given.", *_DISPERSION
+        "How they move together: estimate (so beside an old matrix unless given), flocks:5, phi:4, rho:0.01 or alone.",
+        *_DISPERSION,
     )
     concentration: float | None = _table(
         "How well --transitions are known: every row is Dirichlet around the given one, with this sum."
@@ -112,7 +113,7 @@ class Options:
         "What stands for not observed, beside nothing, NA, n.a. and - (repeat).", metavar="TEXT"
     )
     bounds: str | None = _written(
-        "What >60 is read as: censored (a bound; so unless given, with --noise poisson), number or missing (else asked about)."
+        "What >60 is read as: censored (a bound; so among counts unless given), number or missing (elsewhere asked about)."
     )
     dates: str | None = _written(f"03/04/2024 is written day-first or month-first {_FOUND_OUT}")
     encoding: list[str] | None = _written(
@@ -233,7 +234,13 @@ class Learning:
     """How fit learns."""
 
     method: str = _option("ascent or em.", default="ascent")
-    ridge: float = _option("Strength of the prior −½ ridge w² on every weight.", default=0.0)
+    prior: str = _option(
+        "What weights are integrated under where counts leave them on a ridge or at an edge: neutral, or none (the plain maximum).",
+        default="neutral",
+    )
+    ridge: float = _option(
+        "Strength of the prior −½ ridge w² on every weight, instead of the neutral one.", default=0.0
+    )
     start: str | None = _option(
         "Where to start: weights (1,2,2,2 or a table feature, weight), or zero, sticky, mobile. Several starts if not given."
     )

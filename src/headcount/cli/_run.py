@@ -339,6 +339,10 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
     engine = ready_engine(options)
     if learning.method not in {"ascent", "em"}:
         raise ValueError(f"--method is ascent or em, got {learning.method!r}")
+    if learning.prior not in {"neutral", "none"}:
+        raise ValueError(
+            f"--prior is neutral or none, got {learning.prior!r} (an old matrix of trips is --old-matrix)"
+        )
     if options.features is None:
         raise TableError(
             "features: what the moves depend on is missing: give --features FILE with from, to and one column per feature[, time], or a "
@@ -362,12 +366,13 @@ def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: 
         engine,
         method=learning.method,  # type: ignore[arg-type]
         start=begin,
+        prior=None if learning.prior == "none" else "neutral",
         rng=options.seed,
         strict=False,
         client=options.cluster,
         workers=options.workers,
     )
-    _write_fit(made, cases, folders, said, output.level, series_facts(counts, options))
+    _write_fit(made, cases, folders, said, output.level, learning.prior, series_facts(counts, options))
 
 
 def _learned_from(case: Case) -> Case:
@@ -406,6 +411,7 @@ def _write_fit(
     folders: Mapping[str, Output],
     said: Sequence[str],
     level: float,
+    prior: str,
     made_of: Mapping[str, Any],
 ) -> None:
     """Show the weights; write and show the posterior of every sequence."""
@@ -415,6 +421,7 @@ def _write_fit(
     facts = {
         "status": made.status.value,
         "method": made.method,
+        "prior": prior,
         "e_steps": made.e_steps,
         "seconds": round(made.seconds, 3),
         "evidence": None if made.evidence != made.evidence else float(made.evidence),
@@ -632,7 +639,8 @@ def read_cases(
 def _moving(case: Case, options: Options, together: str | None) -> Case:
     """The case with individuals that move together as the options say."""
     if options.concentration is not None:
-        case = replace(case, problem=_uncertain(case.problem, options.concentration, together))
+        alone = case.problem.with_dispersion("alone")
+        case = replace(case, problem=_uncertain(alone, options.concentration, together))
     if together is None:
         return case
     return replace(case, problem=case.problem.with_dispersion(together))
@@ -672,7 +680,7 @@ _FLOW_NOISE = ("rate", "detection", "sd")
 _CHAIN = (
     *(
         "transitions",
-        "prior",
+        "old_matrix",
         "zeros",
         "features",
         "initial",

@@ -141,7 +141,7 @@ def digest(tables: Sequence[Path], options: Options, before: str) -> str:
         made.update(table.read_bytes())
     for name in (
         "transitions",
-        "prior",
+        "old_matrix",
         "features",
         "arrivals",
         "cells",

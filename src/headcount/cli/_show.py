@@ -342,7 +342,7 @@ def _outcome() -> str:
 
 _BOTH_WAYS = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\{[^{}]*\}|…|\w+),\s(?=--)""")
 _AS_OPTION = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\w+)\s\((--[^()]+)\)""")
-_ENGINE = re.compile(r"\b(TiltedEP|MAP|PathGibbs|Laplace|EdgeEP|TableBP)\b(?:\((\w+)=([^()]+)\))?")
+_ENGINE = re.compile(r"\b(TiltedEP|MAP|PathGibbs|Laplace|TableBP)\b(?:\((\w+)=([^()]+)\))?")
 
 
 def as_options(text: str) -> str:
@@ -406,8 +406,9 @@ def show_posterior(result: Result) -> None:
     if share < 1 and fits:
         if_so = "" if check.get("agrees") else "; they hold if the model is right, which was not checked"
         say(f"{share:.0%} of the counts' intervals rest on enough individuals (column reliable){if_so}")
-    if str(a.get("initial_law", "")).startswith("learned"):
-        say(f"initial law: {a['initial_law']}")
+    for name in ("initial_law", "parameters"):
+        if str(a.get(name, "")).startswith("learned"):
+            say(f"{name.replace('_', ' ')}: {a[name]}")
     if not result.is_chain:
         _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level, {})
     elif len(result.flows):

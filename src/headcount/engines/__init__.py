@@ -1,6 +1,5 @@
 """Engines: every way to infer, behind one verb; and the Posterior they return."""
 
-from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._map import MAP
 from headcount.engines._run import Plan, plan, run
 from headcount.engines._table_bp import TableBP
@@ -29,7 +28,6 @@ __all__ = [
     "Choice",
     "ClosedForm",
     "DirectEngine",
-    "EdgeEP",
     "Engine",
     "Enumerate",
     "Estimate",

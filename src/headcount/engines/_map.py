@@ -30,11 +30,11 @@ import numpy as np
 
 from headcount._device import DEVICES, find_device
 from headcount.engines._cost import point_device_memory, point_memory, point_seconds
-from headcount.engines._lbfgs import Point, Search, advance, blocked
 from headcount.engines._tilting import Tilts
 from headcount.engines.engine import IterativeEngine, number, one_of, whole
 from headcount.errors import ProblemError
 from headcount.posterior import Beliefs, PointBeliefs
+from headcount.solve.lbfgs import Point, Search, advance, blocked
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -148,32 +148,31 @@ class Quadratic(Group):
 
 @dataclass(frozen=True)
 class Box(Group):
-    """Laplace noise: |g| ≤ 1/scale, and n* = y inside."""
+    """log ℓ with a corner at y, linear on both sides (Laplace noise, bounds on the count): n* = y between the two slopes."""
 
     entries: Index
     y: Array
-    scale: Array
+    lowest: Array
+    highest: Array
+    constant: float
 
     def start(self, g: Array | None) -> Array:
         """See :class:`Group`."""
-        return (
-            np.zeros(len(self.entries))
-            if g is None
-            else np.clip(g[self.entries], -1 / self.scale, 1 / self.scale)
-        )
+        return np.zeros(len(self.entries)) if g is None else np.clip(g[self.entries], *self.bounds())
 
     def terms(self, x: Array) -> Terms:
         """See :class:`Group`."""
-        value = float((-np.log(2 * self.scale) - x * self.y).sum())
-        return Terms(x, np.ones_like(x), self.y, np.zeros_like(x), value)
+        return Terms(x, np.ones_like(x), self.y, np.zeros_like(x), self.constant - float(x @ self.y))
 
     def primal(self, n: Array) -> float:
         """See :class:`Group`."""
-        return float((-np.log(2 * self.scale) - np.abs(n - self.y) / self.scale).sum())
+        slope = np.where(n > self.y, self.lowest, self.highest)
+        known = np.isfinite(slope)  # beyond a bound: whatever is off is the miss, not the gap
+        return self.constant + float(np.where(known, slope, 0.0) @ (n - self.y))
 
     def bounds(self) -> tuple[Array, Array]:
         """See :class:`Group`."""
-        return -1 / self.scale, 1 / self.scale
+        return self.lowest, self.highest
 
 
 @dataclass(frozen=True)
@@ -287,8 +286,8 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
 def _quadratic_or_box(noise: Observation, entries: Index, fixed: Array) -> Group | None:
     """The group of a noise whose g is its own variable (None of others); exact zeros are settled in ``fixed``."""
     counts = np.asarray(noise.counts, dtype=float)
-    if noise.laplace_scale is not None:
-        return Box(entries, counts, noise.laplace_scale)
+    if noise.corner_slopes is not None:
+        return Box(entries, counts, *noise.corner_slopes, float(noise.log_prob(counts).sum()))
     if noise.exact:
         some = counts > 0
         fixed[entries[~some]] = -np.inf

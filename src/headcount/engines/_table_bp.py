@@ -48,11 +48,11 @@ from headcount.engines.sampling._worms import (
     free_entries,
     never_moved,
     possible_table,
-    raked_tilts,
 )
 from headcount.engines.tilted._tilted_ep import TiltedEP
 from headcount.observe import ProblemError
 from headcount.posterior import Beliefs, Promises
+from headcount.solve.raking import raked_tilts
 from headcount.tables import dense
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import numpy as np
 from headcount import memory
 from headcount.checks import LARGEST_COUNT
 from headcount.engines._cost import is_sparse, without_matrices
-from headcount.engines._edge_ep import EdgeEP
 from headcount.engines._map import MAP
 from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
@@ -317,7 +316,6 @@ ENGINES: dict[str, type[Engine]] = {
         TableBP,
         ClosedForm,
         Laplace,
-        EdgeEP,
     )
 }
 """Every engine by its name."""

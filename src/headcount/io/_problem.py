@@ -28,7 +28,7 @@ from headcount.io.tables import (
     Cells,
     Made,
     Moves,
-    NoiseKind,
+    Noise,
     Places,
     cell_table,
     count_table,
@@ -44,8 +44,8 @@ from headcount.io.tables import (
     noise_kind,
     noise_parameters,
     note_totals,
+    old_matrix_table,
     places_in,
-    prior_table,
     read_alias,
     refuse_negative,
     sum_table,
@@ -55,7 +55,7 @@ from headcount.io.tables import (
     transition_table,
     transitions_of,
 )
-from headcount.observe import Censored, Observation, Poisson, Problem, ProblemError, Tracks
+from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,7 +88,7 @@ class Case:
     names
         What people call the cells, by cell, where a column ``name`` beside the cells says it.
     before
-        The old matrix as ``origin, dest, before``, where one was given as ``prior``.
+        The old matrix as ``origin, dest, before``, where one was given.
     """
 
     problem: Problem
@@ -115,7 +115,7 @@ def read_problem(
     *,
     population: int | SizeLaw | None,
     transitions: Any = None,
-    prior: Any = None,
+    old_matrix: Any = None,
     zeros: str = "small",
     features: Any = None,
     weights: Any = None,
@@ -158,9 +158,10 @@ def read_problem(
         N, or what is known of it: ``About``, ``Between`` or ``Unknown``. It may be left out for the totals of a matrix of trips that agree.
     transitions
         ``from, to, probability[, time]`` (time of departure); moves without a row have probability 0.
-    prior, zeros
+    old_matrix, zeros
         An old matrix of trips instead of transitions: ``origin, dest, count``, one column per destination, or OMX; every origin's trips are
-        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``.
+        divided by their sum. Pairs without trips are rare (``"small"``: half the smallest entry) or ``"impossible"``. How far today's
+        shares are from the old ones is learned: the problem's dispersion is ``"estimate"`` (``"alone"`` takes the old ones as true).
     features, weights
         ``from, to, <features>[, time]`` and one weight each (a sequence, ``{name: weight}`` or a table ``feature, weight``): another
         way to say how individuals move. Moves without a row are impossible. Without weights they are 0, where learning starts.
@@ -206,8 +207,8 @@ def read_problem(
     alias
         Other names of cells in any table: ``{old: new}``, or a table ``old, new``.
     bounds
-        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts with Poisson noise unless given), ``"number"``
-        or ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
+        What ``>60`` is read as: ``"censored"`` (a bound, as in `Censored`; so among counts unless given), ``"number"`` or
+        ``"missing"``; elsewhere refused where it is not given. ``ca. 320`` is 320, with a note.
     after
         The last time of an earlier run, with which the chain begins (`headcount.infer` is then given its posterior as ``start``): counts
         up to it are left out, and `initial` is not read.
@@ -230,17 +231,16 @@ def read_problem(
     reader = Reader(findings, columns, encoding, decimal, thousands, missing, dates, wide, bounds=bounds)
     reader = replace(reader, alias=read_alias(alias, reader))
     kind = noise_kind(noise, findings)
-    whole = kind is not None and kind.model.whole
-    censored = bounds is None and kind is not None and kind.model is Poisson
+    whole = kind is not None and kind.whole
     table = count_tables(
         counts if isinstance(counts, list) else [counts],
-        replace(reader, bounds="censored") if censored else reader,
+        replace(reader, bounds=bounds or "censored", whole=whole),
         whole=whole,
         after=after,
     )
     known = None if cells is None else cell_table(cells, reader)
-    normalise |= prior is not None
-    moves = _moves(prior, zeros, transitions, features, known, reader, normalise=normalise)
+    normalise |= old_matrix is not None
+    moves = _moves(old_matrix, zeros, transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
     numbers = noise_parameters(kind, parameters, table, findings)
@@ -257,7 +257,7 @@ def read_problem(
             axes.times.texts[:-1]
         )  # the table may have moves of the past, and of later times
     before = None
-    if prior is not None and moves is not None:
+    if old_matrix is not None and moves is not None:
         before, moves = _before(moves, axes), filled(moves, axes.cells, zeros)
     seen = None if table is None else _seen(table, numbers, axes)
     law = _initial_law(initial, start, axes, findings, seen)
@@ -271,13 +271,18 @@ def read_problem(
     findings.raise_any()
     assert problem is not None
     assert seen is not None
+    if before is not None:
+        problem = problem.with_dispersion("estimate")
+        findings.note(
+            "how far today's shares are from those of the old matrix is learned from the counts; --dispersion alone takes those as true"
+        )
     note_totals(seen.counts, seen.parameters, problem.population, findings)
     features, mask, names = (None, None, ()) if made is None else made[1:]
     return Case(problem, tuple(findings.notes), features, mask, names, axes.shapes, axes.names, before)
 
 
 def _moves(
-    prior: Any,
+    old_matrix: Any,
     zeros: str,
     transitions: Any,
     features: Any,
@@ -287,12 +292,12 @@ def _moves(
     normalise: bool,
 ) -> Moves | None:
     """How individuals move, from an old matrix or from what `move_table` takes."""
-    if prior is None:
+    if old_matrix is None:
         return move_table(transitions, features, known, reader, normalise=normalise)
     if transitions is not None or features is not None:
-        text = "a prior matrix, transitions and features all say how individuals move: give one"
-        reader.findings.problem("prior", text)
-    return prior_table(prior, zeros, reader)
+        text = "an old matrix, transitions and features all say how individuals move: give one"
+        reader.findings.problem("old_matrix", text)
+    return old_matrix_table(old_matrix, zeros, reader)
 
 
 def _trips(table: Source | None, findings: Findings) -> int | None:
@@ -655,7 +660,7 @@ def _flow_observation(
         return []
     findings = reader.findings
     kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=kind is not None and kind.model.whole)
+    table = flow_table(flows, reader, whole=kind is not None and kind.whole)
     numbers = noise_parameters(kind, parameters, None, findings)
     if kind is None or table is None:
         return []
@@ -669,7 +674,7 @@ def _flow_observation(
     values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
     pairs = zip(pairwise(axes.times.labels), values, strict=True)
     seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
-    return [kind.model(seen, **numbers)] if seen else []
+    return [kind(seen, **numbers)] if seen else []
 
 
 def _departing(table: Source, times: Times, snap: str | None) -> Source:
@@ -702,7 +707,7 @@ def _sum_observations(
         )
         return []
     kind = noise_kind(noise, findings)
-    found = sum_table(*given, reader, whole=kind is not None and kind.model.whole)
+    found = sum_table(*given, reader, whole=kind is not None and kind.whole)
     numbers = noise_parameters(kind, parameters, None, findings)
     if found is None or kind is None or axes.times is None:
         return []
@@ -718,7 +723,7 @@ def _sum_observations(
     if findings:
         return []
     return [
-        kind.model([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
+        kind([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
         for t, pairs in _pairs_by_step(source, counts, axes).items()
     ]
 
@@ -773,7 +778,7 @@ def _built(
     made: Made | None,
     seen: Seen | None,
     beside: Sequence[Observation | Tracks],
-    kind: NoiseKind | None,
+    kind: Noise | None,
     population: int | SizeLaw | None,
     initial: Any,
     axes: Axes,
@@ -790,14 +795,15 @@ def _built(
     chain = findings.build(axes.chain, law, matrices)
     assert axes.times is not None
     cube = labelled_counts(seen.counts, axes.times.labels, axes.labels, axes.cells, axes.places)
-    counts = findings.build(kind.model, cube, **seen.parameters)
+    counts = findings.build(kind, cube, **seen.parameters)
     if chain is None or counts is None:
         return None
-    observed = tuple(beside) if seen.ahead else (counts, *beside)
+    only_bounds = seen.bounds is not None and np.isnan(seen.counts).all()
+    observed = tuple(beside) if seen.ahead or only_bounds else (counts, *beside)
     if seen.bounds is not None:
         found, side = seen.bounds
         cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
-        observed += (Censored(cube, side=side, **seen.parameters),)
+        observed += (Censored(kind(cube, **seen.parameters), side=side),)
     return findings.build(_problem, chain, population, observed, initial)
 
 
@@ -983,7 +989,7 @@ def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model
 def _table_of(
     opened: Source,
     model: Model,
-    kind: NoiseKind,
+    kind: Noise,
     parameters: Mapping[str, float | None] | None,
     reader: Reader,
 ) -> Observation | None:
@@ -995,7 +1001,7 @@ def _table_of(
     )
     if source is None or not scope:
         return None
-    source = counted(source, "count", whole=kind.model.whole)
+    source = counted(source, "count", whole=kind.whole)
     given = noise_parameters(kind, parameters, source, reader.findings)
     axes = _state_axes(source, model, scope)
     if axes is None or "noise" in reader.findings:
@@ -1003,7 +1009,7 @@ def _table_of(
     placed = {name: source.spread(value, axes) if np.ndim(value) else value for name, value in given.items()}
     count = source.spread(source["count"], axes)
     seen = tuple(scope.values())
-    return kind.model(count, on=seen[0] if len(seen) == 1 else seen, **placed)
+    return kind(count, on=seen[0] if len(seen) == 1 else seen, **placed)
 
 
 def _scope(opened: Source, model: Model) -> dict[str, Hashable]:

@@ -116,6 +116,8 @@ class Reader:
     bounds
         What ``>60`` is read as: ``"number"`` (60), ``"missing"``, or, among counts, ``"censored"``: 61, and 1 in the role "bound" (−1 of an
         upper bound, 0 of a number); asked about where it is not given.
+    whole
+        Whether counts are whole numbers: the first one above 60 is then 61.
     """
 
     findings: Findings
@@ -128,6 +130,7 @@ class Reader:
     wide: bool = False
     alias: Mapping[str, str] = field(default_factory=dict)
     bounds: str | None = None
+    whole: bool = True
     _placed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -214,7 +217,7 @@ class Reader:
                 source, role, styles, self, coded, required=role in required
             )
             if role == "count" and self.bounds == "censored":
-                values |= _censored(source, values[role], coded)
+                values |= _censored(source, values[role], coded, whole=self.whole)
         return replace(source, values=values, empty=missing)
 
     def covariates(self, source: Source, columns: Sequence[str]) -> dict[str, Any] | None:
@@ -687,8 +690,8 @@ def _read_bounds(
     return values, missing
 
 
-def _censored(source: Source, numbers: Array, coded: Coded) -> dict[str, Array]:
-    """Counts with the bounds among them as the first whole number that each leaves, and the role "bound"; nothing where none is a bound."""
+def _censored(source: Source, numbers: Array, coded: Coded, *, whole: bool) -> dict[str, Array]:
+    """Counts with the bounds among them, and the role "bound"; nothing where none is a bound. Of whole counts >60 is the bound 61."""
     codes, found = coded(source.columns["count"])
     tidy = [_tidy(str(v)).casefold() for v in found.tolist()]
     low = [bool(_BOUND.search(t)) and not _UPPER.match(t) for t in tidy]
@@ -704,7 +707,7 @@ def _censored(source: Source, numbers: Array, coded: Coded) -> dict[str, Array]:
         f"{listed([repr(t) for t in source.frame[source.columns['count']][rows].tolist()])} in count ({int(rows.sum())} rows) is read as a "
         "bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing change that"
     )
-    return {"count": numbers + (side * strict)[codes], "bound": side[codes]}
+    return {"count": numbers + (side * strict * whole)[codes], "bound": side[codes]}
 
 
 def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]) -> None:

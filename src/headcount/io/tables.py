@@ -218,7 +218,8 @@ def counted(source: Source, role: str, *, whole: bool) -> Source:
         count = source.without(count, count < 0, text, count)
         text = (
             "a count must be a whole number: give what was counted and the share of it in a column rate, use a noise for "
-            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .)"
+            "measurements (gaussian) or, if the point stands between thousands, say so (thousands='.', --thousands .); shares (relative "
+            "abundances) times a large number N are exact counts of N, beside dispersion='estimate:phi' (--dispersion estimate:phi)"
         )
         count = source.without(count, ~np.isnan(count) & (count != np.rint(count)), text, count)
     for name in filter(source.__contains__, PARAMETERS):
@@ -427,7 +428,7 @@ SMALL_ZERO = 0.5
 Jeffreys' prior is a half, and the smallest entry is about what one seen trip was expanded to."""
 
 
-def prior_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
+def old_matrix_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
     """An old matrix of trips ``origin, dest, count``, one column per destination, or OMX; pairs without trips as ``zeros`` says."""
     if zeros not in ZEROS:
         reader.findings.problem("zeros", f"give {' or '.join(ZEROS)}, got {zeros!r}")
@@ -562,7 +563,7 @@ def _note_zeros(source: Source, values: Array) -> None:
     zeros = int((values == 0).sum())
     if zeros:
         source.note(
-            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (prior=…, --prior takes them as rare)"
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
         )
 
 
@@ -784,34 +785,13 @@ def _nowhere(source: Source, cells: Sequence[str], when: str) -> None:
 # --- noise models by name, and their parameters: from options, or from columns beside the counts
 
 
-class NoiseKind(NamedTuple):
-    """A noise model and the parameters it takes; those in ``needed`` have no default."""
+Noise = type[observe.Observation]
 
-    name: str
-    model: type[observe.Observation]
-    needed: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-    @property
-    def takes(self) -> tuple[str, ...]:
-        """All parameters."""
-        return (*self.needed, *self.optional)
+NOISES: Mapping[str, Noise] = {noise.keyword: noise for noise in observe.NOISES if noise.keyword}
+"""The noises that tables and the command line know, by their names there."""
 
 
-NOISES: Mapping[str, NoiseKind] = {
-    kind.name: kind
-    for kind in (
-        NoiseKind("poisson", observe.Poisson, (), ("rate", "background")),
-        NoiseKind("binomial", observe.Binomial, ("detection",)),
-        NoiseKind("negative-binomial", observe.NegativeBinomial, ("dispersion",), ("rate", "background")),
-        NoiseKind("gaussian", observe.Gaussian, ("sd",)),
-        NoiseKind("laplace", observe.LaplaceNoise, ("scale",)),
-        NoiseKind("exact", observe.Exact),
-    )
-}
-
-
-def noise_kind(name: Any, findings: Findings) -> NoiseKind | None:
+def noise_kind(name: Any, findings: Findings) -> Noise | None:
     """The noise of a name; the findings list the known ones otherwise."""
     kind = NOISES.get(str(name).strip().casefold().replace("_", "-"))
     if kind is None:
@@ -820,7 +800,7 @@ def noise_kind(name: Any, findings: Findings) -> NoiseKind | None:
 
 
 def noise_parameters(
-    kind: NoiseKind | None,
+    kind: Noise | None,
     given: Mapping[str, float | None] | None,
     source: Source | None,
     findings: Findings,
@@ -830,34 +810,35 @@ def noise_parameters(
         return {}
     options = {k: v for k, v in (given or {}).items() if v is not None}
     columns = {} if source is None else {p: source[p] for p in PARAMETERS if p in source}
-    chosen = {p: value for p, value in {**columns, **options}.items() if p in kind.takes}
+    chosen = {p: value for p, value in {**columns, **options}.items() if p in kind.parameters()}
     _check_columns(kind, options, columns, source)
     _check_parameters(kind, options, chosen, findings)
     return chosen
 
 
 def _check_columns(
-    kind: NoiseKind, options: Mapping[str, float], columns: Mapping[str, Any], source: Source | None
+    kind: Noise, options: Mapping[str, float], columns: Mapping[str, Any], source: Source | None
 ) -> None:
     """A column that the noise does not take is noted; one that an option gives too is a problem."""
     if source is None:
         return
-    for name in sorted(set(columns) - set(kind.takes))[:1]:
-        source.note(f"the column {name!r} is not used by {kind.name} noise")
-    for p in sorted(options.keys() & columns.keys() & set(kind.takes)):
+    for name in sorted(set(columns) - set(kind.parameters()))[:1]:
+        source.note(f"the column {name!r} is not used by {kind.keyword} noise")
+    for p in sorted(options.keys() & columns.keys() & set(kind.parameters())):
         text = f"{p} is given by an option and by a column of {source.name}: keep one"
         source.findings.problem("noise", text)
 
 
 def _check_parameters(
-    kind: NoiseKind, options: Mapping[str, float], chosen: Mapping[str, Any], findings: Findings
+    kind: Noise, options: Mapping[str, float], chosen: Mapping[str, Any], findings: Findings
 ) -> None:
     """Parameters that the noise does not take, that are missing, or that are too small, are problems."""
-    takes = ", ".join(kind.takes) or "nothing"
-    for p in sorted(options.keys() - set(kind.takes)):
-        findings.problem("noise", f"{kind.name} noise takes no {p} (it takes {takes}): leave it out")
-    for p in sorted(set(kind.needed) - chosen.keys()):
-        text = f"{kind.name} noise needs {p}: give it ({p}=…, --{p} …) or a column {p} beside the counts"
+    takes = ", ".join(kind.parameters()) or "nothing"
+    needed = {name for name, must in kind.parameters().items() if must}
+    for p in sorted(options.keys() - set(kind.parameters())):
+        findings.problem("noise", f"{kind.keyword} noise takes no {p} (it takes {takes}): leave it out")
+    for p in sorted(needed - chosen.keys()):
+        text = f"{kind.keyword} noise needs {p}: give it ({p}=…, --{p} …) or a column {p} beside the counts"
         findings.problem("noise", text)
     for p, value in chosen.items():
         _check_size(p, value, findings)

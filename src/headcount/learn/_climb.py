@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from headcount.engines.engine import Iteration, iterate
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import relative_error, standard_errors
 from headcount.learn._files import Saved
+from headcount.solve.lbfgs import inverse_times
 
 Evaluate = Callable[[Array, Sequence[Mapping[str, Array]] | None], Evaluation]
 
@@ -55,6 +57,8 @@ MEMORY = 20
 """Steps that L-BFGS remembers: more than there are parameters in most fits."""
 LARGEST_CHANGE = 3.0
 """Largest change of a parameter in one step: odds change by at most e³ ≈ 20."""
+LESS_THAN_COMPLETE = 1.0, 100.0
+"""Factor by which the information that the counts hold may be less than that of complete counts, as the last step's curvature says."""
 MOST_TRIALS = 15
 """Step lengths tried along one direction: 0.3¹⁵ ≈ 1e-8."""
 EVIDENCE_RULES_WITHIN = 1.5
@@ -261,21 +265,9 @@ def direction(point: Evaluation, pairs: Sequence[tuple[Array, Array]]) -> Array:
 
 def two_loop(point: Evaluation, pairs: Sequence[tuple[Array, Array]], v: Array) -> Array:
     """B v by the two-loop recursion, B₀ the inverse information of complete counts."""
-    q = v.copy()
-    alphas = []
-    for s, y in reversed(pairs):
-        alpha = float(s @ q) / float(s @ y)
-        q -= alpha * y
-        alphas.append(alpha)
-    r = point.objective.solve(point.x, q)
-    if pairs:
-        s, y = pairs[-1]
-        # The last step's curvature says how much less than complete the information is.
-        seen = float(s @ y) / max(float(y @ point.objective.solve(point.x, y)), 1e-300)
-        r *= min(max(seen, 1.0), 100.0)
-    for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
-        r += (alpha - float(y @ r) / float(s @ y)) * s
-    return r
+    s, y = (np.array(part).reshape(-1, len(v)) for part in (zip(*pairs, strict=True) if pairs else ([], [])))
+    complete = partial(point.objective.solve, point.x)
+    return inverse_times(s, y, y @ s.T, v, complete, scales=LESS_THAN_COMPLETE)
 
 
 def ascent_step(climb: Climb, evaluate: Evaluate, *, yielding: bool = False) -> Climb:

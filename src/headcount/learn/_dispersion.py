@@ -27,7 +27,7 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.engines import Engine, Posterior
-from headcount.individual import MarkovChain, Tree
+from headcount.individual import MarkovChain
 from headcount.learn._components import Initial, dirichlet_multinomial
 from headcount.learn._expect import EStep, Expected, run_here
 from headcount.learn._family import Family
@@ -41,6 +41,7 @@ from headcount.population import (
     Flocks,
     Overdispersion,
     ToEstimate,
+    as_dispersion,
 )
 from headcount.posterior.fit_check import fit_check
 from headcount.tables import dense
@@ -284,7 +285,7 @@ def by_class(
     """
     if by is None:
         return common
-    if not all(isinstance(p.model, MarkovChain) for p in problems):
+    if any(p.model.as_chain() is None for p in problems):
         raise ProblemError("dispersion by class of steps needs a MarkovChain: leave the classes out")
     labels, steps = _class_labels(by, [p.model for p in problems])
     classes = [replace(common, label=label, tried={}) for label in labels]
@@ -495,7 +496,7 @@ def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]
     """Smallest and largest psi, and the scale, of every form that is possible: flocks on any model, overdispersion where it has steps."""
     largest = float(np.log(min(p.population for p in problems)))
     ranges = {"flocks": (0.0, largest, 1.0)}
-    if all(isinstance(p.model, (MarkovChain, Tree)) and len(p.model.variables) > 1 for p in problems):
+    if all(p.model.steps_are_directed and len(p.model.variables) > 1 for p in problems):
         ranges["phi"] = (float(np.log(LEAST_PHI)), largest, 1.0)
         scale = _others(problems)
         if scale > 0:
@@ -569,9 +570,7 @@ class Evidence:
 
 def _level(dispersion: Flocks | Overdispersion | None) -> dict[Any, float]:
     """log of the size, phi or rho, by step where steps have their own (None: at all steps)."""
-    given: Any = dispersion.size if isinstance(dispersion, Flocks) else None
-    if isinstance(dispersion, Overdispersion):
-        given = dispersion.phi if dispersion.rho is None else dispersion.rho
+    given = as_dispersion(dispersion).values
     if isinstance(given, tuple):
         given = dict(enumerate(given))
     values = given if isinstance(given, Mapping) else {None: given}
@@ -598,18 +597,19 @@ def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
     ProblemError
         If only some of them do, or for different forms.
     """
-    asked = {p.dispersion for p in problems if isinstance(p.dispersion, ToEstimate)}
+    asked: set[Any] = {p.dispersion for p in problems if p.together.estimated}
     if not asked:
         return None
     if not all(p.size_known for p in problems):
         raise ProblemError(
             "the dispersion cannot be estimated beside a population of unknown size: give one of them"
         )
-    if len(asked) > 1 or not all(isinstance(p.dispersion, ToEstimate) for p in problems):
+    if len(asked) > 1 or not all(p.together.estimated for p in problems):
         raise ProblemError(
             "some problems ask for an estimated dispersion and others do not: one is common to all of them"
         )
-    return asked.pop()
+    found: ToEstimate = asked.pop()
+    return found
 
 
 def moving_together(problem: Problem, dispersion: Dispersion | str) -> Problem:

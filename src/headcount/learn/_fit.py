@@ -353,7 +353,13 @@ def _integrate(
         )
         neutral = options.prior == "neutral"
         return integrated(
-            own, ended.climb, information, ended.optima, neutral=neutral, estimate=options.estimate
+            own,
+            ended.climb,
+            information,
+            ended.optima,
+            neutral=neutral,
+            estimate=options.estimate,
+            progress=options.progress,
         )
 
 
@@ -375,7 +381,13 @@ def _dispersed(
     made = learned(found.used, working, replace(options, estimate=found))
     for posterior in made.plug_ins:
         posterior.outcome.info["dispersion"] = found
-    return replace(made, dispersion=found, notes=(str(found), *notes, *made.notes))
+    people, phi = sum(p.typical_population for p in problems), found.value
+    alone = (
+        ""
+        if found.form == "rho"
+        else f"{people:.6g} individuals tell as much as {people / phi:.4g} that move alone"
+    )
+    return replace(made, dispersion=found, notes=(str(found), *filter(None, [alone]), *notes, *made.notes))
 
 
 def _paired(
@@ -596,7 +608,7 @@ def known_tables(problem: Problem) -> CountTables | None:
 
 def _one_known_chain(problem: Problem) -> bool:
     """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, no overdispersion given."""
-    alone = problem.dispersion is None or isinstance(problem.dispersion, ToEstimate)
+    alone = problem.dispersion is None or problem.together.estimated
     closed = problem.model.as_chain() is not None and problem.size_known and not problem.has_hidden_states
     return closed and alone and not (problem.tracks or problem.groups)
 

@@ -18,7 +18,7 @@ from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, e
 from headcount.learn._initial import infer_initial, initial_response
 from headcount.observe import Problem, Start
 from headcount.observe._problem import as_problem
-from headcount.population import Dispersion, DispersionEstimate, ToEstimate
+from headcount.population import Dispersion, DispersionEstimate
 from headcount.posterior import StoredPosterior
 from headcount.posterior.derived import ViewBeliefs
 
@@ -85,9 +85,9 @@ def infer(
         return _several_initials(problem, engine, rng=rng, strict=strict, progress=progress)
     problem, unknown = _with_initial(problem)
     run = infer_initial if unknown else engines.run
-    if not isinstance(problem.dispersion, ToEstimate):
+    if not problem.together.estimated:
         return run(problem, engine, rng=rng, strict=strict, progress=progress)
-    estimate = _estimated_dispersion(problem, engine, problem.dispersion, unknown=unknown)
+    estimate = _estimated_dispersion(problem, engine, unknown=unknown)
     made = run(problem.with_dispersion(estimate.used), engine, rng=rng, strict=strict, progress=progress)
     made.outcome.info["dispersion"] = estimate
     return made
@@ -123,10 +123,11 @@ def _with_initial(problem: Problem) -> tuple[Problem, bool]:
 
 
 def _estimated_dispersion(
-    problem: Problem, engine: Engine | str | None, asked: ToEstimate, *, unknown: bool
+    problem: Problem, engine: Engine | str | None, *, unknown: bool
 ) -> DispersionEstimate:
     """The dispersion with the most evidence; with an initial distribution that is unknown, the evidence integrated over it."""
-    asks_for_estimate([problem])
+    asked = asks_for_estimate([problem])
+    assert asked is not None
     plain = problem.with_dispersion(None)
     run = chosen(problem, engine).engine
     if run.random or not run.takes_dispersion:

@@ -27,7 +27,6 @@ import numpy as np
 from scipy import sparse
 
 from headcount._types import Array, Index, Scope
-from headcount.engines._lbfgs import Memory, Point, Search, advance
 from headcount.engines._map import Dual, dual_of
 from headcount.engines._map import Objective as DualObjective
 from headcount.individual.junction_tree import Plan
@@ -35,6 +34,7 @@ from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of
 from headcount.observe import Problem, Site
+from headcount.solve.lbfgs import Memory, Point, Search, advance
 from headcount.tables import Domain
 
 E_STEP_SHARE = 0.25

@@ -581,8 +581,9 @@ def precision_of(noise: Observation, n: Array) -> Array:
     """What a noise says of counts near n: minus the curvature of its logarithm; of a corner, one over its variance."""
     if noise.exact:
         return np.full(len(n), np.inf)
-    if noise.laplace_scale is not None:
-        return np.broadcast_to(0.5 / np.square(noise.laplace_scale), len(n))
+    if noise.corner_slopes is not None:
+        steep = np.subtract(*noise.corner_slopes[::-1])  # 2/b of Laplace noise, whose variance is 2b²
+        return np.where(np.isfinite(steep), 0.125 * np.square(steep), 0.0)
     return np.maximum(-noise.curvature(np.maximum(n, LEAST_KNOWN)), 0.0)
 
 

@@ -21,6 +21,11 @@ Draws are those of a sequential Monte-Carlo sampler: from the prior, the evidenc
 the draws stay effective, each followed by Metropolis steps along differences of two other draws (Del Moral et al. 2006; ter Braak 2006).
 It begins everywhere, so that sticky and mobile explanations of the same counts are both found.
 
+Where all counts are exact the evidence of many draws is found at once (`ExactCounts`). Of noisy counts an engine takes milliseconds per
+draw, so that the sampler first draws from a quick evidence, that of normal counts with the moments of the model at the parameters
+(`NoisyCounts`), and then goes from there to the engine's: powers of the ratio of both, each followed by Metropolis steps whose proposals
+are several steps under the quick evidence (Liu 2001), accepted by the ratio alone. An initial law that is learned is drawn with the moves.
+
 How much an answer leans on the prior is its contraction, :math:`1 - \operatorname{var}(a \mid y)/\operatorname{var}(a)`, a in log-odds and
 the variances by quartiles, because the prior's tails are long; for tables with :math:`\operatorname{var}(a \mid h)` at strengths h drawn
 from their posterior, because a strength that was learned tells no row.
@@ -28,18 +33,23 @@ from their posterior, because a strength that was learned tells no row.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, log_ndtr, logit, logsumexp
 
 from headcount._types import Array, Index
-from headcount.learn._components import Initial, Matrices, Moves, Weights
-from headcount.learn._expect import Expectation
+from headcount.engines.engine import Progress
+from headcount.learn._churn import LEAST_NOISE
+from headcount.learn._climb import usable
+from headcount.learn._components import Initial, Matrices, Moves, Rows, Weights
+from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family
 from headcount.learn._margins import TOLERANCE, Margins, Tables, known_margins, phi_of, serves, solve
 from headcount.observe import Problem
@@ -77,6 +87,17 @@ MOVES_PER_POWER = 6
 """Metropolis steps after every power."""
 LAST_MOVES = 15
 """Metropolis steps under the whole evidence."""
+QUICK_DRAWS, CORRECTED_DRAWS = 256, 64
+"""Draws of each sampler under the quick evidence (20 to 50 µs each), and those of them that go on to the engine's: 64 of 4 samplers take
+some 800 evidences of 5 to 10 ms."""
+QUICK_MOVES = 12
+"""Metropolis steps under the quick evidence that make one proposal under the engine's."""
+CORRECTIONS = 2
+"""Such proposals after every power of their ratio."""
+MOST_COUNTS = 150
+"""Noisy counts, at most: the covariance of all of them is factored for every draw."""
+MOST_INITIAL = 8
+"""Parameters of an initial law up to which it is drawn with the moves."""
 EFFECTIVE_SHARE = 0.7
 """Share of the draws that must stay effective from one power to the next."""
 MOST_POWERS = 60
@@ -224,14 +245,14 @@ def _in_strengths(rows: Matrices, problems: Sequence[Problem]) -> list[Part]:
     return parts
 
 
-def _shares(rows: Matrices, x: Array) -> Array:
+def _shares(rows: Rows, x: Array) -> Array:
     """log q of many parameters (D, K), shape (D, R, C); −∞ where not free."""
     odds = np.where(rows.free, 0.0, -np.inf) + np.zeros((len(x), 1, 1))
     odds[:, rows.place[0], rows.place[1]] = x
     return odds - logsumexp(odds, axis=2, keepdims=True)
 
 
-def _log_odds(rows: Matrices, q: Array) -> Array:
+def _log_odds(rows: Rows, q: Array) -> Array:
     """x of probabilities (D, R, C)."""
     r, c = rows.place
     return np.asarray(np.log(q[:, r, c]) - np.log(q[:, r, rows.reference[r]]))
@@ -357,52 +378,100 @@ class _Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Target:
-    """log evidence of many parameters at once, of problems whose counts are all exact."""
+class Target(ABC):
+    """log evidence of many parameters at once."""
 
-    families: Sequence[Family]
-    problems: Sequence[Problem]
-    margins: Sequence[Margins]
+    expect: Expectation
     estimate: DispersionEstimate | None
+    margins: Sequence[Margins]
+    """Counts by time, seen or expected."""
+    where: Index
+    """The parameters that are drawn."""
+    draws: int
+    """Draws of each sampler."""
 
-    @classmethod
-    def of(cls, expect: Expectation, estimate: DispersionEstimate | None) -> Target | None:
-        """None where other things than exact counts are seen, or there are too many of them."""
-        margins = [m for p in expect.problems if (m := known_margins(p)) is not None]
-        if len(margins) < len(expect.problems) or not serves(expect.engine):
-            return None
-        made = cls(expect.families, expect.problems, margins, estimate)
-        return made if made.work <= MOST_WORK else None
+    @abstractmethod
+    def __call__(self, x: Array, psi: Array | None) -> Array:
+        """Shape (D,); −∞ where it cannot be computed."""
 
-    @property
-    def work(self) -> int:
-        """Σ rows × columns² of all tables."""
-        return sum(len(a) * len(b) ** 2 for m in self.margins for a, b in pairwise(m.counts))
+    @abstractmethod
+    def by_engine(self, x: Array, psi: Array | None) -> Array | None:
+        """The same by the engine; None where `__call__` gives no less."""
 
     @cached_property
-    def _moves(self) -> list[Moves]:
-        return [f.find(Moves).component for f in self.families]  # type: ignore[type-abstract, union-attr]
+    def moves(self) -> list[Moves]:
+        """The component of the moves, by problem."""
+        return [f.find(Moves).component for f in self.expect.families]  # type: ignore[type-abstract, union-attr]
+
+    @cached_property
+    def phi(self) -> list[list[tuple[Array, Array]]]:
+        """By problem and step phi of the rows without dispersion, and what the largest adds; phi is linear in the value of phi or rho."""
+        found = []
+        for problem, margins in zip(self.expect.problems, self.margins, strict=True):
+            ends = [problem.dispersion] * 2
+            if self.estimate is not None:
+                ends = [self.estimate.at(psi) for psi in (0.0, self.estimate.high)]
+            low, high = (phi_of(problem, margins, one)[1:] for one in ends)
+            found.append([(one, other - one) for one, other in zip(low, high, strict=True)])
+        return found
+
+    def matrices(self, problem: int, x: Array) -> list[Array]:
+        """Of every step of a problem, (D, L, L) each."""
+        component, steps = self.moves[problem], len(self.margins[problem].counts) - 1
+        made = [component.matrices(point[: len(component.names)]) for point in x]
+        each = [one if isinstance(one, list) else [one] * steps for one in made]
+        return [np.array([np.asarray(dense(one[t])) for one in each]) for t in range(steps)]
+
+    def of_largest(self, psi: Array | None, count: int) -> Array:
+        """Dispersions as shares of the largest, (D,); zero without one."""
+        if psi is None or self.estimate is None:
+            return np.zeros(count)
+        low, high = (self.estimate.value_at(v) for v in (0.0, self.estimate.high))
+        return (np.array([self.estimate.value_at(float(v)) for v in psi]) - low) / (high - low)
+
+    def churn(self, x: Array) -> Array:
+        """The share that moves in a step for many parameters, (D,), at these counts; empty where cells change."""
+        if any(len({len(n) for n in m.counts}) > 1 for m in self.margins):
+            return np.zeros(0)
+        people = sum(float(n.sum()) for m in self.margins for n in m.counts[:-1])
+        moving = np.zeros(len(x))
+        for k, margins in enumerate(self.margins):
+            for n, p in zip(margins.counts, self.matrices(k, x), strict=False):
+                moving += (1.0 - np.diagonal(p, axis1=1, axis2=2)) @ n
+        return moving / people
+
+
+@final
+class ExactCounts(Target):
+    """Of problems whose counts are all exact. The first counts, which moves say nothing about, are left out."""
+
+    @classmethod
+    def of(cls, expect: Expectation, estimate: DispersionEstimate | None, where: Index) -> ExactCounts | None:
+        """None where other things than exact counts are seen, or there are too many of them."""
+        margins = [m for p in expect.problems if (m := known_margins(p)) is not None]
+        work = sum(len(a) * len(b) ** 2 for m in margins for a, b in pairwise(m.counts))
+        if len(margins) < len(expect.problems) or not serves(expect.engine) or work > MOST_WORK:
+            return None
+        draws = int(np.clip(DRAWS_TIMES_WORK // work, FEWEST_DRAWS, MOST_DRAWS))
+        return cls(expect, estimate, margins, where, draws)
 
     @cached_property
     def _groups(self) -> list[list[_Step]]:
         """All steps of all problems, those of one shape together."""
         groups: dict[tuple[int, int], list[_Step]] = {}
-        own = [0 if f.alike(self.families[0]) else k for k, f in enumerate(self.families)]
-        for k, (problem, margins) in enumerate(zip(self.problems, self.margins, strict=True)):
-            ends = [problem.dispersion] * 2
-            if self.estimate is not None:  # phi is a + b v in the value v of phi or rho
-                ends = [self.estimate.at(psi) for psi in (0.0, self.estimate.high)]
-            low, high = (phi_of(problem, margins, one)[1:] for one in ends)
+        families = self.expect.families
+        own = [0 if f.alike(families[0]) else k for k, f in enumerate(families)]
+        for k, (margins, phi) in enumerate(zip(self.margins, self.phi, strict=True)):
             for t, (rows, columns) in enumerate(pairwise(margins.counts)):
-                step = _Step(own[k], t, rows, columns, low[t], high[t] - low[t])
+                step = _Step(own[k], t, rows, columns, *phi[t])
                 groups.setdefault((len(rows), len(columns)), []).append(step)
         return list(groups.values())
 
     def __call__(self, x: Array, psi: Array | None) -> Array:
-        """Shape (D,); −∞ where it cannot be computed. The first counts, which moves say nothing about, are left out."""
+        """Batches are halved where one of their draws breaks them."""
         own = {step.family for group in self._groups for step in group}
-        logs = [{k: _log_moves(self._moves[k].matrices(point)) for k in own} for point in x]
-        share = self._of_largest(psi, len(x))
+        logs = [{k: _log_moves(self.moves[k].matrices(point)) for k in own} for point in x]
+        share = self.of_largest(psi, len(x))
         try:
             return np.sum([self._of_group(group, logs, share) for group in self._groups], axis=0)
         except np.linalg.LinAlgError:  # one of them breaks the batch
@@ -411,12 +480,8 @@ class Target:
             ends = np.array_split(np.arange(len(x)), 2)
             return np.concatenate([self(x[part], None if psi is None else psi[part]) for part in ends])
 
-    def _of_largest(self, psi: Array | None, count: int) -> Array:
-        """Dispersions as shares of the largest, (D,); zero without one."""
-        if psi is None or self.estimate is None:
-            return np.zeros(count)
-        low, high = (self.estimate.value_at(v) for v in (0.0, self.estimate.high))
-        return (np.array([self.estimate.value_at(float(v)) for v in psi]) - low) / (high - low)
+    def by_engine(self, x: Array, psi: Array | None) -> None:
+        """It is the engine's."""
 
     def _of_group(self, group: Sequence[_Step], logs: Sequence[Mapping[int, Any]], share: Array) -> Array:
         """The evidence of steps of one shape together, (D,)."""
@@ -431,19 +496,122 @@ class Target:
         met = (found.missed <= TOLERANCE) & np.isfinite(found.evidence)
         return np.where(met, found.evidence, -np.inf).reshape(count, len(group)).sum(axis=1)
 
-    def churn(self, x: Array) -> Array:
-        """The share that moves in a step for many parameters, (D,), at the counts seen; empty where cells change."""
-        if any(len({len(n) for n in m.counts}) > 1 for m in self.margins):
-            return np.zeros(0)
-        people = sum(float(n.sum()) for m in self.margins for n in m.counts[:-1])
-        found = np.zeros(len(x))
+
+@final
+@dataclass(frozen=True)
+class NoisyCounts(Target):
+    r"""Of chains of a known number of individuals of which some counts were seen, with noise or without.
+
+    The quick evidence is that of normal counts with the moments at the parameters,
+
+    .. math::
+
+        E n_{t+1} = E n_t P, \quad \operatorname{cov}(n_s, n_{t+1}) = \operatorname{cov}(n_s, n_t) P, \quad
+        \operatorname{cov} n_{t+1} = P^\top \operatorname{cov}(n_t) P + \sum_i E n_i \phi_i (\operatorname{diag} p_i - p_i p_i^\top),
+
+    and those of the noise at :math:`E n`.
+    """
+
+    point: Evaluation
+    """The maximum: where E-steps start, and where what is not drawn stays."""
+
+    @classmethod
+    def of(
+        cls, expect: Expectation, estimate: DispersionEstimate | None, where: Index, point: Evaluation
+    ) -> NoisyCounts | None:
+        """None where other things than counts of a chain's single times are seen, or there are too many of them."""
+        first = expect.families[0].find(Initial)
+        initial = np.zeros(0, np.intp) if first is None else first.where
+        counts = sum(len(site) for p in expect.problems for site in p.sites)
+        closed = all(_is_closed_chain(p) for p in expect.problems)
+        judged = not expect.engine.random and serves(expect.engine) is not False and np.isfinite(point.value)
+        if not (closed and judged) or counts > MOST_COUNTS or len(initial) > MOST_INITIAL:
+            return None
+        expected = [
+            [p.beliefs.mean((v,)) for v in p.problem.model.variables] for p in expect.posteriors(point)
+        ]
+        margins = [Margins(tuple(map(np.asarray, each)), ()) for each in expected]
+        return cls(expect, estimate, margins, np.concatenate([where, initial]), QUICK_DRAWS, point)
+
+    @cached_property
+    def _seen(self) -> list[Array]:
+        """Which entries of the counts at all times every observation adds up, by problem, (counts, entries)."""
+        found = []
+        for problem in self.expect.problems:
+            sizes = [problem.model.size((v,))[0] for v in problem.model.variables]
+            every, ends = np.eye(sum(sizes)), np.cumsum(sizes)[:-1]
+            own = dict(zip(problem.model.variables, np.split(every, ends, axis=1), strict=True))
+            found.append(np.hstack([site.margin(own[site.scope[0]]) for site in problem.sites]).T)
+        return found
+
+    def __call__(self, x: Array, psi: Array | None) -> Array:
+        """Of normal counts."""
+        share = self.of_largest(psi, len(x))
+        return np.sum([self._quick(k, x, share) for k in range(len(self.margins))], axis=0)
+
+    def _quick(self, k: int, x: Array, share: Array) -> Array:
+        """Of one problem."""
+        problem, seen = self.expect.problems[k], self._seen[k]
+        initial, size = self._initial(k, x), float(problem.scale)
+        means, n = [size * initial], size * initial
+        covariance = np.zeros((len(x), seen.shape[1], seen.shape[1]))
+        now = slice(0, n.shape[1])
+        covariance[:, now, now] = n[:, :, None] * (np.eye(now.stop) - initial[:, None, :])
+        for p, (low, more) in zip(self.matrices(k, x), self.phi[k], strict=True):
+            scatter, back = n * (low + share[:, None] * more), p.swapaxes(1, 2)
+            n = (n[:, None] @ p)[:, 0]
+            means.append(n)
+            past, after = slice(0, now.stop), slice(now.stop, now.stop + n.shape[1])
+            across = covariance[:, past, now] @ p
+            covariance[:, past, after], covariance[:, after, past] = across, across.swapaxes(1, 2)
+            single = (scatter[:, None] @ p) * np.eye(n.shape[1]) - back @ (scatter[:, :, None] * p)
+            covariance[:, after, after] = back @ covariance[:, now, now] @ p + single
+            now = after
+        return _log_normal(problem.noises, np.hstack(means) @ seen.T, seen @ covariance @ seen.T)
+
+    def _initial(self, k: int, x: Array) -> Array:
+        """Initial laws, (D, L)."""
+        first, chain = self.expect.families[k].find(Initial), self.expect.problems[k].model.as_chain()
+        if first is None:
+            assert chain is not None
+            return np.tile(np.asarray(chain.initial), (len(x), 1))
+        return np.asarray(np.exp(_shares(first.component, x[:, len(self.moves[k].names) :])[:, 0]))
+
+    def by_engine(self, x: Array, psi: Array | None) -> Array:
+        """One E-step per draw and problem."""
+        found = np.full(len(x), -np.inf)
         for d, point in enumerate(x):
-            for component, margins in zip(self._moves, self.margins, strict=True):
-                made = component.matrices(point)
-                each = made if isinstance(made, list) else [made] * (len(margins.counts) - 1)
-                leaving = zip(margins.counts, each, strict=False)
-                found[d] += sum(float(n @ (1.0 - np.diagonal(np.asarray(dense(p))))) for n, p in leaving)
-        return found / people
+            whole, own = self.point.x.copy(), self.expect
+            whole[self.where] = point
+            if psi is not None and self.estimate is not None:
+                together = self.estimate.at(float(psi[d]))
+                own = replace(own, problems=[p.with_dispersion(together) for p in own.problems])
+            (at,) = own.several([whole], self.point.starts)
+            if usable(at, self.point) and np.isfinite(at.evidence):
+                found[d] = at.evidence
+        return found
+
+
+def _log_normal(noises: Any, n: Array, covariance: Array) -> Array:
+    """log density of counts with the moments of the noise at n (D, M), and the covariance of n (D, M, M); −∞ where there is none."""
+    slope, gap, variance = (np.zeros(n.shape) for _ in range(3))
+    for index, law in noises:
+        (low, scatter), (high, _) = law.moments(n[:, index]), law.moments(n[:, index] + 1.0)
+        told = np.isfinite(low) & np.isfinite(scatter)  # bounds have no moments
+        slope[:, index], gap[:, index] = np.where(told, [high - low, law.counts - low], 0.0)
+        variance[:, index] = np.where(told, scatter + LEAST_NOISE, 1.0)
+    whole = slope[:, :, None] * covariance * slope[:, None, :] + variance[:, :, None] * np.eye(n.shape[1])
+    sign, log_det = np.linalg.slogdet(whole)
+    square = (gap * np.linalg.solve(whole, gap[:, :, None])[:, :, 0]).sum(axis=1)
+    value = -0.5 * (square + log_det + n.shape[1] * np.log(2 * np.pi))
+    return np.where((sign > 0) & np.isfinite(value), value, -np.inf)
+
+
+def _is_closed_chain(problem: Problem) -> bool:
+    """Whether counts of a chain's single times are all that is seen of a known number of individuals."""
+    known = problem.size_known and not problem.opens and not problem.has_hidden_states
+    alone = known and problem.groups is None and not problem.tracks and problem.model.as_chain() is not None
+    return alone and all(len(site.scope) == 1 for site in problem.sites)
 
 
 def _log_moves(matrices: Any) -> Any:
@@ -459,6 +627,10 @@ def _of_step(law: Any, step: int) -> Array:
     return law[step] if isinstance(law, list) else law
 
 
+def _nothing() -> None:
+    """No progress is shown."""
+
+
 class Cloud(NamedTuple):
     """Draws on their way."""
 
@@ -469,6 +641,13 @@ class Cloud(NamedTuple):
 
     def taken(self, where: Any) -> Cloud:
         return Cloud(*(part[where] for part in self))
+
+    def where(self, better: NDArray[np.bool_], new: Cloud) -> Cloud:
+        """These draws, and others where those are better."""
+        return Cloud(
+            np.where(better[:, None], new.x, self.x),
+            *(np.where(better, b, a) for a, b in zip(self[1:], new[1:], strict=True)),
+        )
 
 
 class Replicate(NamedTuple):
@@ -486,13 +665,14 @@ class Replicate(NamedTuple):
 class Sampler:
     """Draws from evidence × prior, by powers of the evidence."""
 
-    target: Callable[[Array, Array | None], Array]
+    target: Target
     prior: Neutral
     psi_range: tuple[float, float] | None
     rng: np.random.Generator
     draws: int
     evaluated: int = 0
     failed: int = 0
+    advance: Callable[[], None] = _nothing
 
     def run(self) -> Replicate:
         """Draw."""
@@ -510,7 +690,53 @@ class Sampler:
         for _ in range(LAST_MOVES):
             cloud, share = self._moved(cloud, power)
             accepted.append(share)
+        few = cloud.taken(slice(None, None, -(-self.draws // CORRECTED_DRAWS)))
+        if power == 1.0 and (right := self._by_engine(few.x)) is not None:
+            cloud, power, rise, accepted = self._corrected(few, right, cloud.x)
+            total += rise
         return Replicate(cloud.x, total if power == 1.0 else -np.inf, float(np.mean(accepted)))
+
+    def _corrected(self, cloud: Cloud, right: Array, among: Array) -> tuple[Cloud, float, float, list[float]]:
+        """From draws under the quick evidence to draws under the engine's: also the power reached, the log of the ratio, shares accepted.
+
+        Differences of proposals are ``among`` draws that stay the same, so that steps under the quick evidence are reversible.
+        """
+        power, total, accepted, count = 0.0, 0.0, list[float](), len(cloud.x)
+        ratio = right - cloud.evidence
+        if not np.isfinite(ratio).any():
+            return cloud, 0.0, 0.0, [0.0]
+        for _ in range(MOST_POWERS):
+            power, weights, rise = _next_power(ratio, power, EFFECTIVE_SHARE * count)
+            total += rise
+            kept = _systematic(weights, self.rng, count)
+            cloud, ratio = cloud.taken(kept), ratio[kept]
+            for _ in range(CORRECTIONS):
+                new = cloud
+                for _ in range(QUICK_MOVES):
+                    new, _ = self._stepped(new, among, 1.0)
+                moved = self._by_engine(new.x)
+                assert moved is not None
+                other = moved - new.evidence
+                with np.errstate(invalid="ignore"):
+                    better = np.log(self.rng.random(count)) < power * (other - ratio)
+                cloud, ratio = cloud.where(better, new), np.where(better, other, ratio)
+                accepted.append(float(better.mean()))
+            if power == 1.0:
+                break
+        return cloud, power, total, accepted
+
+    def _by_engine(self, x: Array) -> Array | None:
+        """The engine's evidence, where it is another than the quick one."""
+        found = self.target.by_engine(*self._parts(x))
+        if found is not None:
+            self.evaluated += len(x)
+            self.failed += int((~np.isfinite(found)).sum())
+            self.advance()
+        return found
+
+    def _parts(self, x: Array) -> tuple[Array, Array | None]:
+        """Parameters, and psi where there is one."""
+        return (x, None) if self.psi_range is None else (x[:, :-1], x[:, -1])
 
     def _from_prior(self, count: int) -> Cloud:
         x = self.prior.draw(self.rng, count)
@@ -520,7 +746,7 @@ class Sampler:
 
     def _at(self, x: Array) -> Cloud:
         """Evidence and prior of some parameters; where the prior is zero no evidence is computed."""
-        moves, psi = (x, None) if self.psi_range is None else (x[:, :-1], x[:, -1])
+        moves, psi = self._parts(x)
         prior = self.prior.log_density(moves)
         if self.psi_range is not None and psi is not None:
             low, high = self.psi_range
@@ -535,24 +761,29 @@ class Sampler:
 
     def _moved(self, cloud: Cloud, power: float) -> tuple[Cloud, float]:
         """One Metropolis step of every draw, half of them at a time, along differences of two of the other half."""
-        count, width = cloud.x.shape
-        halves = np.array_split(self.rng.permutation(count), 2)
+        halves = np.array_split(self.rng.permutation(len(cloud.x)), 2)
         taken = 0
         for part, others in (halves, halves[::-1]):
-            first, second = self.rng.integers(len(others), size=(2, len(part)))
-            whole = self.rng.random(len(part)) < LONG_MOVES
-            shorter = BEST_LENGTH / np.sqrt(2 * width) * self.rng.uniform(*LENGTHS, len(part))
-            length = np.where(whole, 1.0, shorter)
-            way = cloud.x[others[first]] - cloud.x[others[second]]
-            noise = JITTER * cloud.x.std(axis=0) * self.rng.normal(size=way.shape)
-            old, new = cloud.taken(part), self._at(cloud.x[part] + length[:, None] * way + noise)
-            with np.errstate(invalid="ignore"):
-                ratio = power * (new.evidence - old.evidence) + new.prior - old.prior
-            better = np.log(self.rng.random(len(part))) < ratio
+            new, better = self._stepped(cloud.taken(part), cloud.x[others], power)
             for mine, made in zip(cloud, new, strict=True):
-                mine[part[better]] = made[better]
+                mine[part] = made
             taken += int(better.sum())
-        return cloud, taken / count
+        return cloud, taken / len(cloud.x)
+
+    def _stepped(self, old: Cloud, among: Array, power: float) -> tuple[Cloud, NDArray[np.bool_]]:
+        """One Metropolis step of every draw along differences of two of some others, and which were taken."""
+        count, width = old.x.shape
+        first, second = self.rng.integers(len(among), size=(2, count))
+        whole = self.rng.random(count) < LONG_MOVES
+        shorter = BEST_LENGTH / np.sqrt(2 * width) * self.rng.uniform(*LENGTHS, count)
+        length = np.where(whole, 1.0, shorter)
+        way = among[first] - among[second]
+        noise = JITTER * among.std(axis=0) * self.rng.normal(size=way.shape)
+        new = self._at(old.x + length[:, None] * way + noise)
+        with np.errstate(invalid="ignore"):
+            ratio = power * (new.evidence - old.evidence) + new.prior - old.prior
+        better = np.log(self.rng.random(count)) < ratio
+        return old.where(better, new), better
 
 
 def _next_power(evidence: Array, power: float, effective: float) -> tuple[float, Array, float]:
@@ -632,32 +863,60 @@ def monte_carlo_variance(each: Array, weights: Array) -> Array:
     return np.asarray(count / (count - 1) * weights**2 @ (each - weights @ each) ** 2)
 
 
-def integrable(expect: Expectation, estimate: DispersionEstimate | None) -> tuple[Target, Neutral] | None:
+def integrable(
+    expect: Expectation, estimate: DispersionEstimate | None, point: Evaluation
+) -> tuple[Target, Neutral] | None:
     """What is needed to integrate over the moves of these problems; None where that is not possible, or would take long."""
     prior = neutral_prior(expect.families, expect.problems)
     moves = expect.families[0].find(Moves)  # type: ignore[type-abstract]
     if prior is None or moves is None or len(moves.component.names) > MOST_PARAMETERS:
         return None
     form = None if estimate is None or estimate.classes or estimate.form == "flocks" else estimate
-    target = Target.of(expect, form)
-    return None if target is None else (target, prior)
+    exact = ExactCounts.of(expect, form, moves.where)
+    if exact is not None:
+        return exact, prior
+    noisy, first = NoisyCounts.of(expect, form, moves.where, point), expect.families[0].find(Initial)
+    if noisy is None or first is None:
+        return None if noisy is None else (noisy, prior)
+    return noisy, Neutral(tuple(_with_initial(part, first.component) for part in prior.parts))
+
+
+def _with_initial(part: Part, first: Initial) -> Part:
+    """The prior of moves, and beside it the Dirichlet distribution of an initial law."""
+    count = len(first.names)
+    alpha = np.broadcast_to(first.pseudo, first.free.shape)[first.free]
+    constant = float(gammaln(alpha.sum()) - gammaln(alpha).sum())
+
+    def density(x: Array) -> Array:
+        own = np.array([first.log_prior(point) for point in x[:, -count:]])
+        return part.density(x[:, :-count]) + (own + constant)[:, None]
+
+    def draw(rng: np.random.Generator, level: Index) -> Array:
+        q = np.zeros((len(level), *first.free.shape))
+        q[:, first.free] = rng.dirichlet(alpha, len(level))
+        return np.hstack([part.draw(rng, level), _log_odds(first, q)])
+
+    return replace(part, density=density, draw=draw)
 
 
 def _churn_error(target: Target, found: Sequence[Replicate], weights: Array) -> float:
     """Monte-Carlo standard error of the mean churn."""
-    width = len(target._moves[0].names)
+    width = len(target.where)
     means = np.array([target.churn(one.x[:, :width]).mean() for one in found])
     return float(np.sqrt(monte_carlo_variance(means, weights)))
 
 
-def integral_of(target: Target, prior: Neutral) -> Integral:
+def integral_of(target: Target, prior: Neutral, *, progress: bool | None = False) -> Integral:
     """Draw the parameters of the moves, and log phi where a dispersion was learned, from evidence × prior."""
     estimate = target.estimate
     ends = None if estimate is None else (max(estimate.low, 0.0), estimate.high)
-    draws = int(np.clip(DRAWS_TIMES_WORK // target.work, FEWEST_DRAWS, MOST_DRAWS))
     rng = np.random.default_rng(SEED)
-    samplers = [Sampler(target, prior, ends, own, draws) for own in rng.spawn(REPLICATES)]
-    found = [sampler.run() for sampler in samplers]
+    with Progress("integrating over parameters", REPLICATES * MOST_POWERS, show=progress) as bar:
+        samplers = [
+            Sampler(target, prior, ends, own, target.draws, advance=bar.advance)
+            for own in rng.spawn(REPLICATES)
+        ]
+        found = [sampler.run() for sampler in samplers]
     pooled = Pooled.of(found, rng)
     x, psi = (pooled.x, None) if ends is None else (pooled.x[:, :-1], pooled.x[:, -1])
     before = prior.draw_beside(rng, x[rng.integers(len(x), size=PRIOR_DRAWS)])
@@ -679,15 +938,15 @@ def integral_of(target: Target, prior: Neutral) -> Integral:
 
 def _contraction(target: Target, before: Array, after: Array, churn: Array) -> dict[str, float]:
     """1 − posterior/prior variance, by quartiles, of churn and of every parameter on its natural scale (probabilities in log-odds)."""
-    component = target.families[0].find(Moves).component  # type: ignore[type-abstract, union-attr]
-    link = component.natural(after[0]).link
+    component = target.moves[0]
+    link = component.natural(after[0, : len(component.names)]).link
 
     def width(values: Array) -> float:
         low, high = np.quantile(values, [0.25, 0.75])
         return float(high - low)
 
     def answers(x: Array, moving: Array) -> dict[str, Array]:
-        natural = [component.natural(point) for point in x]
+        natural = [component.natural(point[: len(component.names)]) for point in x]
         values = np.array([one.values for one in natural])
         found = {"churn": logit(moving)} if len(moving) else {}
         for k, name in enumerate(natural[0].names):

@@ -50,9 +50,9 @@ from headcount.learn._family import (
     Tables,
     required,
 )
-from headcount.observe import Binomial, Observation, Poisson, Problem
+from headcount.observe import Observation, Problem
 from headcount.observe.cloud import Seen, alone
-from headcount.population import About, NegativeBinomialSize, PoissonSize, SizeLaw
+from headcount.population import About, NegativeBinomialSize, PoissonSize, as_law
 from headcount.tables import dense
 
 LARGEST_LOG = 30.0
@@ -193,9 +193,10 @@ class Rate(LogRates):
             )
         total, exposed = 0.0, 0.0
         for site in problem.sites:
-            if isinstance(site.noise, Poisson):
+            if site.noise.learned == "rate":
                 total += float(site.noise.counts.sum())
-                exposed += float(np.sum(site.noise.rate * site.margin(dense(tables(site.scope)).ravel())))
+                rate: Any = site.noise.entry_parameters()["rate"]
+                exposed += float(np.sum(rate * site.margin(dense(tables(site.scope)).ravel())))
         return np.array([[total], [exposed]])
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
@@ -203,7 +204,8 @@ class Rate(LogRates):
         rate = float(np.exp(x[0]))
 
         def faster(noise: Observation) -> Observation:
-            return noise.replaced({"rate": noise.rate * rate}) if isinstance(noise, Poisson) else noise
+            known = noise.learned == "rate"
+            return noise.replaced({"rate": noise.rate * rate}) if known else noise  # type: ignore[attr-defined]
 
         return problem.with_noise(faster)
 
@@ -456,7 +458,7 @@ class Detection(LogOdds):
             raise ValueError("a detection is learned from observations: complete counts say nothing about it")
         seen, there = 0.0, 0.0
         for site in problem.sites:
-            if isinstance(site.noise, Binomial):
+            if site.noise.learned == "detection":
                 seen += float(site.noise.counts.sum())
                 there += float(site.margin(dense(tables(site.scope)).ravel()).sum())
         return np.array([[seen], [max(there - seen, 0.0)]])
@@ -466,9 +468,9 @@ class Detection(LogOdds):
         p = float(expit(x[0]))
 
         def seen(noise: Observation) -> Observation:
-            if not isinstance(noise, Binomial):
+            if noise.learned != "detection":
                 return noise
-            return noise.replaced({"detection": np.full(np.shape(noise.detection), p)})
+            return noise.replaced({"detection": np.full(np.shape(noise.detection), p)})  # type: ignore[attr-defined]
 
         return problem.with_noise(seen)
 
@@ -540,19 +542,17 @@ class Known(Parametrisation):
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
-        if self.transitions is not None and isinstance(model, MarkovChain):
-            model = with_transitions(model, model.initial if model.initial_known else None, self.transitions)
+        chain = model.as_chain()
+        if self.transitions is not None and chain is not None:
+            model = with_transitions(chain, chain.initial if chain.initial_known else None, self.transitions)
         return Family(model, ())
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        if (
-            problem.groups is not None
-            or problem.has_hidden_states
-            or not isinstance(problem.model, MarkovChain)
-        ):
+        chain = problem.model.as_chain()
+        if problem.groups is not None or problem.has_hidden_states or chain is None:
             return self  # models with hidden states are written whole
-        return replace(self, transitions=steps_of(problem.model))
+        return replace(self, transitions=steps_of(chain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -698,12 +698,13 @@ class LearnRate(Also):
 
     def check(self, problem: Problem) -> list[str]:
         """A rate needs Poisson counts without background."""
-        found = [s for s in problem.sites if isinstance(s.noise, Poisson)]
+        found = [s for s in problem.sites if s.noise.learned == "rate"]
         problems = super().check(problem)
         if not found:
             problems.append("there is no Poisson observation to learn a rate from")
         if any(np.any(np.asarray(s.noise.background) > 0) for s in found):  # type: ignore[attr-defined]
             problems.append("a rate is learned only where background = 0; give the rate, or leave it out")
+        problems += _beside_bounds(problem, "a rate")
         if not problem.size_known and not isinstance(problem.population, About):
             problems.append(
                 "Poisson counts tell only the product of the rate and the number of individuals, and neither is known: give one of them, "
@@ -727,16 +728,25 @@ class LearnDetection(Also):
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        given = [np.asarray(s.noise.detection) for s in problem.sites if isinstance(s.noise, Binomial)]
+        given = [np.asarray(s.noise.detection) for s in problem.sites if s.noise.learned == "detection"]  # type: ignore[attr-defined]
         first = float(np.mean(np.concatenate(given))) if given else self.first
         return replace(self, parametrisation=self.parametrisation.for_problem(problem), first=first)
 
     def check(self, problem: Problem) -> list[str]:
         """A detection needs binomial counts."""
         found = super().check(problem)
-        if not any(isinstance(s.noise, Binomial) for s in problem.sites):
+        if not any(s.noise.learned == "detection" for s in problem.sites):
             found.append("there is no Binomial observation to learn a detection from")
-        return found
+        return found + _beside_bounds(problem, "a detection")
+
+
+def _beside_bounds(problem: Problem, what: str) -> list[str]:
+    """Why what noises share is not learned where some counts are bounds: their expected readings would be needed."""
+    if not any(s.noise.bound for s in problem.sites):
+        return []
+    return [
+        f"{what} is learned from counts, not from bounds (>60): give it, or leave the bounds out (--bounds missing)"
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -780,17 +790,9 @@ class LearnSizes(Also):
             if problem.groups is None
             else {name: group.size for name, group in problem.groups.items()}
         )
-        laws = {name: _mean_and_size(size) for name, size in sizes.items() if isinstance(size, SizeLaw)}
-        known = {name: pair for name, pair in laws.items() if pair is not None}
-        return replace(self, parametrisation=self.parametrisation.for_problem(problem), laws=known)
-
-
-def _mean_and_size(law: SizeLaw) -> tuple[float, float] | None:
-    """Mean and r of a Poisson (infinite) or negative binomial law; None of others, which have no mean to learn."""
-    inner = law.law if isinstance(law, About) else law
-    if isinstance(inner, PoissonSize):
-        return inner.mean, np.inf
-    return (inner.mean, inner.size) if isinstance(inner, NegativeBinomialSize) else None
+        found = {name: as_law(size).mean_and_size for name, size in sizes.items() if size is not None}
+        laws = {name: pair for name, pair in found.items() if pair is not None}
+        return replace(self, parametrisation=self.parametrisation.for_problem(problem), laws=laws)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ from headcount.learn._expect import PRIOR_ROUNDS, Block, Evaluation, Expectation
 from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
 from headcount.learn._uncertainty import Information, observed_information
-from headcount.observe import Binomial, Poisson, Problem, ProblemError
+from headcount.observe import Problem, ProblemError
 from headcount.posterior.one_cell import has_one_cell
 
 UNIFORM_SHARE = 0.1
@@ -368,13 +368,7 @@ def node_totals(problem: Problem) -> Array | None:
     table = np.full((len(order), *sizes), np.nan)
     for site in problem.sites:
         if len(site.scope) == 1 and site.index is not None:
-            noise = site.noise
-            counts = np.asarray(noise.counts, dtype=float)
-            if isinstance(noise, Poisson):
-                counts = (counts - noise.background) / noise.rate
-            elif isinstance(noise, Binomial):
-                counts = counts / noise.detection
-            table[order[site.scope[0]], site.index] = counts
+            table[order[site.scope[0]], site.index] = site.noise.implied()
     return None if np.isnan(table).any() else table
 
 

@@ -121,7 +121,7 @@ def _future(
     known = problem.model.variables
     later = following(known, int(length or 0)) if times is None else tuple(times)
     if problem.groups is not None:
-        return {n: replace(g, model=g.model.continued(later)) for n, g in problem.groups.items()}
+        return {n: replace(g, model=g.chain.continued(later)) for n, g in problem.groups.items()}
     chain = problem.model.as_chain()
     if chain is None:
         raise ProblemError(

@@ -465,6 +465,7 @@ def integrated(
     *,
     neutral: bool = False,
     estimate: DispersionEstimate | None = None,
+    progress: bool | None = None,
 ) -> tuple[Posterior, ...]:
     """One posterior per problem, its spread including that of the parameters; without standard errors, of the initial law only.
 
@@ -476,10 +477,10 @@ def integrated(
     tables = tables_of(expect.families, expect.problems, estimate) if asked else None
     if tables is not None:
         return _over_tables(expect, point, tables)
-    possible = integrable(expect, estimate) if neutral and information is not None else None
+    possible = integrable(expect, estimate, point) if neutral and information is not None else None
     if possible is not None and information is not None and _is_ridge(expect, point, information, estimate):
         edge = tuple(one.name for one in _edges(expect, point, information))
-        return _over_draws(expect, point, integral_of(*possible), possible[0], edge)
+        return _over_draws(expect, point, integral_of(*possible, progress=progress), possible[0], edge)
     best = _around(expect, point, information, integrates=possible is not None)
     if information is None:
         return best
@@ -628,7 +629,7 @@ def _over_draws(
     expect: Expectation, point: Evaluation, integral: Integral, target: Target, edge: tuple[str, ...]
 ) -> tuple[Posterior, ...]:
     """One posterior per problem, the mean over draws of the parameters; its problem is that of their mean."""
-    where = expect.families[0].find(Moves).where  # type: ignore[type-abstract, union-attr]
+    where, first = target.where, expect.families[0].find(Initial)
 
     def posteriors(moves: Array, psi: float | None) -> tuple[Posterior, ...]:
         """At some parameters of the moves and log phi."""
@@ -643,12 +644,12 @@ def _over_draws(
         made = own.posteriors(at)
         if not learned:
             return made
-        first = [initial_response(p, f, x) for p, f in zip(made, expect.families, strict=True)]
+        beside = [initial_response(p, f, x) for p, f in zip(made, expect.families, strict=True)]
         return tuple(
-            _widened(p, (one.response,), one.log_evidence) for p, one in zip(made, first, strict=True)
+            _widened(p, (one.response,), one.log_evidence) for p, one in zip(made, beside, strict=True)
         )
 
-    learned = expect.families[0].find(Initial) is not None
+    learned = first is not None and not np.isin(first.where, where).any()
     draws, psi = integral.parameters, integral.psi
     middle = posteriors(draws.mean(axis=0), None if psi is None else float(psi.mean()))
     parts = [
@@ -678,7 +679,7 @@ def _over_draws(
         )
         told = Learned(
             partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), x),
-            initial=len(expect.families[0].find(Initial).where) if learned else 0,  # type: ignore[union-attr]
+            initial=0 if first is None else len(first.where),
             moves=True,
             edge=edge,
             churn=churn,
@@ -761,7 +762,7 @@ def _around(
     columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
-    said = {"parameters": why_not or "learned, their uncertainty included"}
+    said = {"parameters": why_not or f"learned, their uncertainty included: {_maximum_of(point)}"}
     made = []
     churn = partial(churn_by_means, expect.families, posteriors, point.x)
     first = expect.families[0].find(Initial)
@@ -781,6 +782,14 @@ def _around(
         own = Posterior(posterior.problem, posterior.settings, outcome)
         made.append(_widened(own, (responses[k], initial[k].response), initial[k].log_evidence))
     return tuple(made)
+
+
+def _maximum_of(point: Evaluation) -> str:
+    """Around which maximum the parameters are Gaussian, in words; what is said of an initial law is said elsewhere."""
+    first = point.objective.families[0].find(Initial)
+    known = np.diagonal(point.objective.prior_information(point.x))
+    own = np.any(np.delete(known, [] if first is None else first.where))
+    return f"Gaussian around the maximum {'under a prior of their own' if own else 'without a prior'}"
 
 
 def _reach(family: Family, x: Array) -> Array:

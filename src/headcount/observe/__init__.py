@@ -3,6 +3,7 @@
 from headcount.errors import ProblemError
 from headcount.observe._base import Fault, Observation
 from headcount.observe._noises import (
+    NOISES,
     Binomial,
     Censored,
     Exact,
@@ -18,6 +19,7 @@ from headcount.observe.binding import Site
 from headcount.observe.cloud import SIZES
 
 __all__ = [
+    "NOISES",
     "SIZES",
     "Binomial",
     "Censored",

@@ -24,7 +24,7 @@ Numbers = Any
 """What holds one number per entry, or one for all: numbers, arrays, pandas and xarray objects, mappings from variables to these."""
 _NUMERIC = {"Numbers", "float", "int"}
 """Annotations of fields that must hold numbers."""
-_SHARED = ("counts", "on", "sums")
+SHARED = ("counts", "on", "sums")
 MOMENT_DRAWS = 4000
 """Draws from which a noise's mean and variance are found where it does not give them: the variance is then known to about 2 %."""
 
@@ -37,6 +37,14 @@ class Fault(NamedTuple):
     values: Array
 
 
+TAIL_UNDERFLOWS = 1e-290
+"""Probability of a tail below which its closed form loses digits: the smallest normal number is 2e-308."""
+SUMMED_BELOW = 0.999
+"""Probability of the smaller counts up to which a tail is 1 − that: three digits of sixteen are lost there at most."""
+LOG_NEGLIGIBLE = -40.0
+"""Logarithm of the share of a sum below which its next, smaller term is left out: e⁻⁴⁰ = 4e-18."""
+MOST_TERMS = 100_000
+"""Terms of such a sum, at most. Of Poisson counts their ratio is at most 1 − 36/√y where the tail underflows: y = 1e6 needs 1 000."""
 LARGEST_PARAMETER = 1e75
 """Largest sd, scale, rate or dispersion of a noise, and one over the smallest: their fourth powers are still numbers."""
 
@@ -107,6 +115,12 @@ class Observation(ABC):
     """Whether counts are bounds and no readings."""
     positive: ClassVar[Mapping[str, str]] = {}
     """Parameters that must be above zero, and what to do where they are not."""
+    keyword: ClassVar[str] = ""
+    """Its name in tables and on the command line; empty where it has none there."""
+    words: ClassVar[str] = ""
+    """The counts it gives, as pages call them; by the name of its class where this is empty."""
+    learned: ClassVar[str] = ""
+    """The parameter, common to all entries, that a fit can learn; empty where there is none."""
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -116,6 +130,11 @@ class Observation(ABC):
             setting = isinstance(value, (str, bool)) or callable(value)
             if not setting or _is_numeric(item.type):
                 object.__setattr__(self, item.name, as_data(value, f"{type(self).__name__}({item.name}=...)"))
+
+    @property
+    def name(self) -> str:
+        """What results call this noise."""
+        return type(self).__name__
 
     @abstractmethod
     def log_prob(self, n: ArrayLike) -> Array:
@@ -149,9 +168,68 @@ class Observation(ABC):
             return np.full(shape, np.nan), np.full(shape, np.nan)
         return draws.mean(axis=0), draws.var(axis=0)
 
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """log P(y ≥ counts | n) where `up`, log P(y ≤ counts | n) elsewhere: what `Censored` asks.
+
+        Here the sum over whole counts, one by one; a noise whose counts are not whole, or large, writes its own.
+        """
+        if not self.whole:
+            raise NotImplementedError(
+                f"{self.name} has no log_tail(n, up): write one to read bounds with this noise"
+            )
+        below = np.exp(
+            self._summed(n, self.counts - up, -1)
+        )  # one count less where counts from y on are asked for
+        outward = self._summed(n, self.counts, np.where(up, 1, -1))
+        near = up & (below < SUMMED_BELOW)
+        return np.where(near, np.log1p(-np.where(near, below, 0.0)), outward)
+
+    def _log_of_tail(self, tail: Array, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """The logarithm of a tail's probability, summed one by one where that underflows: there its terms fall quickly."""
+        tail, n, up = np.broadcast_arrays(tail, np.asarray(n, dtype=float), up)
+        far = tail < TAIL_UNDERFLOWS
+        value = np.log(np.where(far, 1.0, tail))
+        if far.any():
+            step = np.where(up[far], 1, -1)
+            part = self.take(np.nonzero(far)[-1])
+            value[far] = part._summed(n[far], part.counts, step)
+        return value
+
+    def _summed(self, n: ArrayLike, first: Array, step: Any) -> Array:
+        """log of the sum of l(y | n) over y = first, first + step, … ≥ 0, until the terms are negligible."""
+
+        def term(y: Array) -> Array:
+            return np.where(y >= 0, self.replaced({"counts": np.maximum(y, 0.0)}).log_prob(n), -np.inf)
+
+        total = last = term(first)
+        for k in range(1, MOST_TERMS):
+            y = first + k * step
+            before, last = last, term(y)
+            total = np.logaddexp(total, last)
+            over = (y <= 0) | ((step > 0) & np.isneginf(total))
+            if (over | ((last < before) & (last < total + LOG_NEGLIGIBLE))).all():
+                return np.asarray(total)
+        raise ValueError(
+            f"{self.name}: more than {MOST_TERMS} counts lie within a bound; write log_tail(n, up) for this noise"
+        )
+
     def steadier(self) -> Mapping[str, Observation]:
         """Noises with the same mean and less scatter, by the call to write: what counts that scatter too little may have had."""
         return {}
+
+    def implied(self) -> Array:
+        """The n whose expected reading is the count, shape (K,): the count itself, unless the noise says otherwise."""
+        return np.asarray(self.counts, dtype=float)
+
+    @classmethod
+    def parameters(cls) -> dict[str, bool]:
+        """Its parameters that hold a number per entry, and whether each must be given."""
+        default = {f.name: f.default for f in dataclasses.fields(cls)}
+        return {
+            name: default[name] in (None, dataclasses.MISSING)
+            for name, held in _declared(cls)
+            if held == "entry"
+        }
 
     @property
     def domain_low(self) -> Array:
@@ -169,8 +247,8 @@ class Observation(ABC):
         return None
 
     @property
-    def laplace_scale(self) -> Array | None:
-        """b of log l(y | n) = −abs(y − n)/b − log 2b, shape (K,); None of every other noise."""
+    def corner_slopes(self) -> tuple[Array, Array] | None:
+        """Lowest and highest slope, each of shape (K,), of a log l that is linear on both sides of n = y; None of every other noise."""
         return None
 
     def linear(self) -> NDArray[np.bool_]:
@@ -198,7 +276,9 @@ class Observation(ABC):
             yield Fault(counts < 0, "a count must be ≥ 0 (NaN means not observed)", counts)
             fractional = np.isfinite(counts) & (counts != np.rint(counts))
             yield Fault(
-                fractional, "a count must be a whole number; for rates or averages use Gaussian", counts
+                fractional,
+                "a count must be a whole number; rates and averages are Gaussian, shares and relative abundances Exact.of_shares",
+                counts,
             )
         for name, value in self.entry_parameters().items():
             finite = f"{name} must be a finite number wherever there is a count"
@@ -265,27 +345,9 @@ class UnitNoise(Observation):
     size: Any = field(default=1.0, kw_only=True, metadata={"per": "all"})
 
     def __post_init__(self) -> None:
-        """Nothing is left to read: the inner noise is bound to its data."""
-
-    @property
-    def log_concave(self) -> bool:  # type: ignore[override]
-        """As the inner noise."""
-        return bool(self.inner.log_concave)
-
-    @property
-    def smooth(self) -> bool:  # type: ignore[override]
-        """As the inner noise."""
-        return bool(self.inner.smooth)
-
-    @property
-    def whole(self) -> bool:  # type: ignore[override]
-        """As the inner noise."""
-        return bool(self.inner.whole)
-
-    @property
-    def any_real(self) -> bool:  # type: ignore[override]
-        """As the inner noise."""
-        return bool(self.inner.any_real)
+        """Nothing is left to read, since the inner noise is bound to its data; what is true of it is true in units."""
+        for name in ("log_concave", "smooth", "whole", "any_real"):
+            object.__setattr__(self, name, getattr(self.inner, name))
 
     @property
     def domain_low(self) -> Array:
@@ -317,6 +379,10 @@ class UnitNoise(Observation):
         mean, variance = self.inner.moments(self.size * np.asarray(n, dtype=float))
         return mean, variance
 
+    def implied(self) -> Array:
+        """That of n over c."""
+        return np.asarray(self.inner.implied()) / self.size
+
     def take(self, index: ArrayLike) -> UnitNoise:
         """The same on some entries."""
         part = self.inner.take(index)
@@ -336,7 +402,7 @@ def _declared(noise: type[Observation]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (item.name, item.metadata.get("per", "entry"))
         for item in dataclasses.fields(noise)
-        if item.name not in _SHARED
+        if item.name not in SHARED
     )
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.special import digamma, gammainc, gammaincc
+from scipy.special import betainc, digamma, gammainc, gammaincc, log_ndtr
 
-from headcount.checks import LARGEST_COUNT
+from headcount.checks import LARGEST_COUNT, brief
 from headcount.errors import ProblemError
 from headcount.numerics import poisson_log_pmf
-from headcount.observe._base import Array, Fault, Numbers, Observation
+from headcount.observe._base import SHARED, Array, Fault, Numbers, Observation, as_data
 
 _HALF_LOG_TWO_PI = 0.5 * np.log(2 * np.pi)
 _LARGE = 1e6
@@ -35,6 +35,10 @@ class Rated(Observation):
     def mean(self, n: ArrayLike) -> Array:
         """The mean m = rate · n + background."""
         return np.asarray(self.rate * np.asarray(n, dtype=float) + self.background)
+
+    def implied(self) -> Array:
+        """(y − background)/rate."""
+        return np.asarray((self.counts - self.background) / self.rate, dtype=float)
 
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """A rate per unit."""
@@ -70,6 +74,9 @@ class Poisson(Rated):
         λ₀ ≥ 0: expected counts when nobody is there.
     """
 
+    keyword: ClassVar[str] = "poisson"
+    words: ClassVar[str] = "Poisson counts"
+    learned: ClassVar[str] = "rate"
     log_concave: ClassVar[bool] = True
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -92,6 +99,12 @@ class Poisson(Rated):
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
         """Draw y ~ Poisson(m)."""
         return rng.poisson(self.mean(n)).astype(float)
+
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """The regularised Gamma functions P(y, m) where `up`, Q(y + 1, m) elsewhere."""
+        y, m = self.counts, np.maximum(self.mean(n), 0.0)
+        tail = np.where(up, gammainc(np.maximum(y, 1.0), m), gammaincc(y + 1.0, m))
+        return self._log_of_tail(tail, n, up)
 
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """Both are m."""
@@ -118,122 +131,6 @@ class Poisson(Rated):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Censored(Rated):
-    """A bound on a count: y ≥ counts (``side`` 1) or y ≤ counts (``side`` −1), y ~ Poisson(m), m = rate · n + background.
-
-    log l = log P(c, m), the regularised lower Gamma function, or log Q(c + 1, m): laws of a Gamma variable at m, and so concave in n;
-    but their slopes reach 0 nowhere, so that `log_concave`, by which `MAP` inverts slopes, is not said of them.
-
-    There is no reading to hold against the model: the check of fit leaves these entries out.
-
-    Parameters
-    ----------
-    side
-        1 where the count is a lower bound, −1 where it is an upper bound; one number, or one per entry.
-    rate, background
-        As for `Poisson`.
-    """
-
-    side: Numbers = 1.0
-
-    bound: ClassVar[bool] = True
-
-    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
-        """Draw y ~ Poisson(m): what would have been read without a bound."""
-        return rng.poisson(self.mean(n)).astype(float)
-
-    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
-        """NaN: there is nothing to hold against them."""
-        nothing = np.full(np.broadcast_shapes(np.shape(n), np.shape(self.counts)), np.nan)
-        return nothing, nothing
-
-    def steadier(self) -> Mapping[str, Observation]:
-        """None: a bound does not scatter."""
-        return {}
-
-    def log_prob(self, n: ArrayLike) -> Array:
-        """The logarithm of the probability of what the bound leaves; −inf where m < 0, and at m = 0 of a lower bound above 0."""
-        mean = self.mean(n)
-        m, c, up = np.maximum(mean, 0.0), self.counts, np.asarray(self.side) > 0
-        found = np.where(
-            up & (c == 0), 1.0, np.where(up, gammainc(np.maximum(c, 1.0), m), gammaincc(c + 1.0, m))
-        )
-        with np.errstate(divide="ignore"):
-            value = np.where(found > _TINY, np.log(np.maximum(found, _TINY)), _far_tail(c, m, up))
-        return np.where(
-            (mean >= 0) | self.linear(), np.where(self.linear(), np.where(up, 0.0, -mean), value), -np.inf
-        )
-
-    def _hazard(self, n: ArrayLike) -> tuple[Array, Array, Array]:
-        """h = |d log l/dm|, m, and the count whose probability is in it: c − 1 of a lower bound, c of an upper one."""
-        m, up = np.maximum(self.mean(n), 1e-300), np.asarray(self.side) > 0
-        last = np.where(up, np.maximum(self.counts - 1.0, 0.0), self.counts)
-        return np.exp(poisson_log_pmf(last, m) - self.log_prob(n)), m, last
-
-    def slope(self, n: ArrayLike) -> Array:
-        """rate · h of a lower bound, −rate · h of an upper one."""
-        h, _, _ = self._hazard(n)
-        up = np.asarray(self.side) > 0
-        return np.where(self.linear(), np.where(up, 0.0, -self.rate), np.where(up, 1.0, -1.0) * self.rate * h)
-
-    def curvature(self, n: ArrayLike) -> Array:
-        """rate² · (h (k/m − 1) − h²) of a lower bound, −rate² · (h (k/m − 1) + h²) of an upper one, k the count in h."""
-        h, m, last = self._hazard(n)
-        sign = np.where(np.asarray(self.side) > 0, 1.0, -1.0)
-        value = self.rate**2 * (sign * h * (last / m - 1.0) - h**2)
-        return np.where(self.linear(), 0.0, np.minimum(value, 0.0))
-
-    @property
-    def domain_low(self) -> Array:
-        """−background/rate; −inf where log l is a line."""
-        low = np.broadcast_to(-self.background / self.rate, np.shape(self.counts))
-        return np.where(self.linear(), -np.inf, low)
-
-    def concave_part(self, n0: ArrayLike) -> tuple[Array, Array, Array]:
-        """(E[y | the bound, n0], rate, background/rate): the bound of the EM algorithm, a Poisson count as it is expected to be."""
-        expected = self.mean(n0) * (1.0 + self.slope(n0) / self.rate)
-        shape = np.shape(self.counts)
-        return (
-            np.where(self.linear(), 0.0, np.maximum(expected, 0.0)),
-            np.broadcast_to(self.rate, shape)
-            * np.where(self.linear() & (np.asarray(self.side) > 0), 0.0, 1.0),
-            np.broadcast_to(self.background / self.rate, shape),
-        )
-
-    def linear(self) -> NDArray[np.bool_]:
-        """Where the bound is 0: "0 or more" says nothing, "at most 0" is Poisson zero."""
-        return np.asarray(self.counts == 0)
-
-    def faults(self, population: int) -> Iterator[Fault]:
-        """Also a side that is neither 1 nor −1."""
-        yield from super().faults(population)
-        side = np.asarray(self.side)
-        yield Fault(np.abs(side) != 1, "side must be 1 (at least) or -1 (at most)", side)
-
-
-_TINY = 1e-290
-"""Probability below which the Gamma functions underflow and a tail is summed term by term."""
-
-
-def _far_tail(c: Array, m: Array, up: Any) -> Array:
-    """log P(Y ≥ c), or log P(Y ≤ c), far out in the tail: the first term, and the sum of the others over it."""
-    c, m, up = np.broadcast_arrays(np.asarray(c, dtype=float), m, up)
-    far = np.where(up, m < c, m > c) & (m > 0)
-    at = np.where(far, m, np.where(up, 0.5 * c, 2 * c + 1) + 1e-300)
-    total, term = np.ones(c.shape), np.ones(c.shape)
-    for k in range(MOST_TERMS):
-        term = term * np.where(up, at / (c + 1.0 + k), np.maximum(c - k, 0.0) / at)
-        total += term
-        if (term < 1e-16 * total).all():
-            break
-    return np.where(far, poisson_log_pmf(c, at) + np.log(total), -np.inf)
-
-
-MOST_TERMS = 100_000
-"""Terms of such a sum, at most: their ratio is at most 1 − 36/√c where the first one is below `_TINY`, so that c = 1e6 needs 1 000."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class NegativeBinomial(Rated):
     """y ~ NB(m, r): mean m = rate · n + background, variance m + m²/r, r the dispersion.
 
@@ -252,6 +149,8 @@ class NegativeBinomial(Rated):
 
     dispersion: Numbers
 
+    keyword: ClassVar[str] = "negative-binomial"
+    words: ClassVar[str] = "negative binomial counts"
     positive: ClassVar[Mapping[str, str]] = {**Rated.positive, "dispersion": "for none, use Poisson"}
 
     def log_prob(self, n: ArrayLike) -> Array:
@@ -289,6 +188,12 @@ class NegativeBinomial(Rated):
         """Draw a rate ~ Gamma(r, m/r), then y ~ Poisson(rate)."""
         return rng.poisson(rng.gamma(self.dispersion, self.mean(n) / self.dispersion)).astype(float)
 
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """The regularised Beta functions of q = m/(r + m): I_q(y, r) where `up`, I_{1−q}(r, y + 1) elsewhere."""
+        y, r, m = self.counts, self.dispersion, np.maximum(self.mean(n), 0.0)
+        tail = np.where(up, betainc(np.maximum(y, 1.0), r, m / (r + m)), betainc(r, y + 1.0, r / (r + m)))
+        return self._log_of_tail(tail, n, up)
+
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """The mean m and the variance m + m²/r."""
         mean = self.mean(n)
@@ -324,6 +229,9 @@ class Binomial(Observation):
 
     detection: Numbers
 
+    keyword: ClassVar[str] = "binomial"
+    words: ClassVar[str] = "binomial counts"
+    learned: ClassVar[str] = "detection"
     log_concave: ClassVar[bool] = True
     whole: ClassVar[bool] = True
 
@@ -362,6 +270,10 @@ class Binomial(Observation):
         value = _trigamma(m + 1) - _trigamma(m + 1 - y)
         return np.where(y == 0, 0.0, np.where(n >= y, value, np.nan))
 
+    def implied(self) -> Array:
+        """y/p."""
+        return np.asarray(self.counts / self.detection, dtype=float)
+
     def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
         """Draw y ~ Bin(n, p); n must be whole."""
         n = np.asarray(n, dtype=float)
@@ -370,6 +282,14 @@ class Binomial(Observation):
                 "binomial counts are drawn from whole numbers of individuals from 0 to 2**53: round n first"
             )
         return rng.binomial(n.astype(np.int64), self.detection).astype(float)
+
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """The regularised Beta functions I_p(y, n − y + 1) where `up`, I_{1−p}(n − y, y + 1) elsewhere; 1 of the latter where n ≤ y."""
+        y, p = self.counts, self.detection
+        n = np.asarray(n, dtype=float)
+        at_least = betainc(np.maximum(y, 1.0), np.maximum(n - y, 0.0) + 1.0, p)
+        at_most = np.where(n > y, betainc(np.maximum(n - y, 1e-300), y + 1.0, 1 - p), 1.0)
+        return self._log_of_tail(np.where(up, np.where(n >= y, at_least, 0.0), at_most), n, up)
 
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """The mean np and the variance np(1 − p)."""
@@ -422,11 +342,43 @@ class Exact(Observation):
     It is a constraint, not a tiny variance: engines condition on it exactly, and it has no derivatives.
     """
 
+    keyword: ClassVar[str] = "exact"
+    words: ClassVar[str] = "exact counts"
     gaussian: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
     whole: ClassVar[bool] = True
+
+    @classmethod
+    def of_shares(cls, shares: Any, *, population: int = 100_000) -> Exact:
+        """Counts of a population from shares or relative abundances: the nearest whole numbers that add up to it in every row.
+
+        The population says nothing but how finely shares are told apart: learn a scatter with it, ``dispersion="estimate:phi"``. The shares
+        then tell as much as N/phi individuals that move alone would, beside tags and other observations, whatever N is.
+
+        Parameters
+        ----------
+        shares
+            Numbers ≥ 0 by time and cell, labelled or not; every row is divided by its sum. NaN: not observed, in whole rows.
+        population
+            N, as it is then told to ``Problem``.
+
+        Examples
+        --------
+        >>> Exact.of_shares([[0.2, 0.2, 0.2], [3.0, 1.0, 0.0]], population=1000).counts.tolist()
+        [[334.0, 333.0, 333.0], [750.0, 250.0, 0.0]]
+        """
+        seen = cls(shares)
+        values = np.asarray(seen.counts, dtype=float)
+        missing, total = np.isnan(values), values.sum(axis=-1, keepdims=True)
+        if values.ndim != 2 or (values < 0).any() or (total <= 0).any() or (missing != np.isnan(total)).any():
+            raise ProblemError(
+                "shares are numbers ≥ 0 by time and cell, with a sum above 0 at every time, or NaN in all cells"
+            )
+        whole = np.floor(population * values / total)
+        rank = np.argsort(np.argsort(whole - population * values / total, kind="stable"))
+        return seen.replaced({"counts": whole + (rank < population - whole.sum(axis=1, keepdims=True))})
 
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """The count in units; a fraction where it is no multiple, which the problem refuses."""
@@ -435,6 +387,11 @@ class Exact(Observation):
     def log_prob(self, n: ArrayLike) -> Array:
         """0 at n = y, −inf elsewhere."""
         return np.where(np.asarray(n, dtype=float) == self.counts, 0.0, -np.inf)
+
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """0 where the true count is within the bound, −inf elsewhere."""
+        n = np.asarray(n, dtype=float)
+        return np.where(np.where(up, n >= self.counts, n <= self.counts), 0.0, -np.inf)
 
     def slope(self, n: ArrayLike) -> Array:
         """Refused: a constraint has no slope."""
@@ -490,6 +447,8 @@ class Gaussian(Observation):
     sd: Numbers = None
     covariance: Numbers = field(default=None, metadata={"per": "pair"})
 
+    keyword: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "counts with Gaussian noise"
     gaussian: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     any_real: ClassVar[bool] = True
@@ -555,6 +514,16 @@ class Gaussian(Observation):
             return n + self.sd * white
         return n + white @ cholesky(self.covariance, lower=True).T
 
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """log Phi of how far n is inside the bound, in units of sd; bounds on readings with a covariance are refused."""
+        if self.covariance is not None:
+            raise ProblemError(
+                "bounds are read one by one: give Gaussian readings with bounds an sd, no covariance"
+            )
+        return np.asarray(
+            log_ndtr(np.where(up, 1.0, -1.0) * (np.asarray(n, dtype=float) - self.counts) / self.sd)
+        )
+
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """The mean n and the variance sd², or the diagonal of V."""
         n = np.asarray(n, dtype=float)
@@ -603,15 +572,18 @@ class LaplaceNoise(Observation):
 
     scale: Numbers
 
+    keyword: ClassVar[str] = "laplace"
+    words: ClassVar[str] = "counts with Laplace noise"
     log_concave: ClassVar[bool] = True
     smooth: ClassVar[bool] = False
     any_real: ClassVar[bool] = True
     positive: ClassVar[Mapping[str, str]] = {"scale": "for counts without error use Exact"}
 
     @property
-    def laplace_scale(self) -> Array:
-        """Of every entry."""
-        return np.broadcast_to(np.asarray(self.scale, float), np.shape(self.counts))
+    def corner_slopes(self) -> tuple[Array, Array]:
+        """−1/b above y and 1/b below it."""
+        steep = np.broadcast_to(1 / np.asarray(self.scale, float), np.shape(self.counts))
+        return -steep, steep
 
     def in_units(self, size: Array) -> tuple[Observation, float]:
         """Readings and scales in units."""
@@ -635,7 +607,165 @@ class LaplaceNoise(Observation):
         n = np.asarray(n, dtype=float)
         return n + rng.laplace(0.0, self.scale, size=np.broadcast_shapes(n.shape, np.shape(self.counts)))
 
+    def log_tail(self, n: ArrayLike, up: NDArray[np.bool_]) -> Array:
+        """−z − log 2 for n that is z scales outside the bound, log(1 − e^{−z}/2) for n that is z scales inside it."""
+        inside = np.where(up, 1.0, -1.0) * (np.asarray(n, dtype=float) - self.counts) / self.scale
+        return np.where(inside < 0, inside - np.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(inside))))
+
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """The mean n and the variance 2b²."""
         n = np.asarray(n, dtype=float)
         return n, np.broadcast_to(2.0 * np.asarray(self.scale) ** 2, n.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Censored(Observation):
+    """Bounds on readings of any noise: y ≥ counts (``side`` 1) or y ≤ counts (``side`` −1), counts those of `noise`.
+
+    log l = log P(y ≥ counts | n) or log P(y ≤ counts | n), as the noise's `log_tail` says; bounds of `Exact` are bounds on n itself.
+
+    >>> import headcount as hc
+    >>> at_least_61 = hc.Censored(hc.Binomial([61.0], detection=0.5))
+    >>> at_least_61.log_prob([121.0]).round(6)  # as likely as not
+    array([-0.693147])
+
+    There is no reading to hold against the model: the check of fit leaves these entries out.
+
+    Parameters
+    ----------
+    noise
+        The noise of the readings, with the bounds as its counts; its other parameters and its tables (`on`, `sums`) as without bounds.
+    side
+        1 where the count is a lower bound, −1 where it is an upper bound; one number, or one per entry.
+    """
+
+    noise: Observation = field(metadata={"per": "all"})
+    side: Numbers = field(default=1.0, kw_only=True)
+    counts: Numbers = field(init=False)
+    on: Any = field(init=False)
+    sums: Numbers = field(init=False)
+
+    bound: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, Observation) or self.noise.bound:
+            raise ProblemError(
+                f"Censored takes a noise with the bounds as its counts, such as hc.Censored(hc.Poisson(bounds)); got {brief(self.noise)}"
+            )
+        for name in (*SHARED, "whole", "any_real", "smooth", "poisson_shaped"):
+            object.__setattr__(self, name, getattr(self.noise, name))
+        object.__setattr__(self, "side", as_data(self.side, "Censored(side=...)"))
+
+    @property
+    def name(self) -> str:
+        """That of the noise, and that these are bounds."""
+        return f"Censored {self.noise.name}"
+
+    @property
+    def family(self) -> tuple[Hashable, ...]:
+        """That of the noise, for bounds."""
+        return (type(self), *self.noise.family)
+
+    @property
+    def corner_slopes(self) -> tuple[Array, Array] | None:
+        """Of bounds on the true count: no slope inside, any slope at the bound."""
+        if not self.noise.exact:
+            return None
+        return np.where(self._up, 0.0, -np.inf), np.where(self._up, np.inf, 0.0)
+
+    @property
+    def _up(self) -> NDArray[np.bool_]:
+        return np.broadcast_to(np.asarray(self.side) > 0, np.shape(self.counts))
+
+    @property
+    def _at_zero(self) -> NDArray[np.bool_]:
+        """Where "0 or more" says nothing and "at most 0" is a reading of 0."""
+        return np.asarray(self.whole & (self.counts == 0))
+
+    def entry_parameters(self) -> dict[str, Any]:
+        """Those of the noise, and the side."""
+        return {**self.noise.entry_parameters(), "side": self.side}
+
+    def pair_parameters(self) -> dict[str, Any]:
+        """Those of the noise."""
+        return self.noise.pair_parameters()
+
+    def replaced(self, values: Mapping[str, Any]) -> Self:
+        """A copy with some fields replaced, those of the noise in the noise."""
+        own = {name: value for name, value in values.items() if name in (*SHARED, "side")}
+        inner = {name: value for name, value in values.items() if name not in ("noise", "side")}
+        return super().replaced({**own, "noise": values.get("noise", self.noise).replaced(inner)})
+
+    def in_units(self, size: Array) -> tuple[Observation, float]:
+        """Bounds in units; those on the true count stay such, whole or not."""
+        if not self.noise.exact:
+            return super().in_units(size)
+        return Censored(self.noise.in_units(size)[0], side=self.side), 0.0
+
+    def sample(self, n: ArrayLike, *, rng: np.random.Generator) -> Array:
+        """Draw what would have been read without a bound."""
+        return self.noise.sample(n, rng=rng)
+
+    def moments(self, n: ArrayLike) -> tuple[Array, Array]:
+        """NaN: there is nothing to hold against them."""
+        nothing = np.full(np.broadcast_shapes(np.shape(n), np.shape(self.counts)), np.nan)
+        return nothing, nothing
+
+    def log_prob(self, n: ArrayLike) -> Array:
+        """The logarithm of the probability of what the bound leaves; −inf below the domain."""
+        n = np.asarray(n, dtype=float)
+        low = self.domain_low
+        inside = np.maximum(n, low)
+        reading = self.noise.log_prob(n)
+        with np.errstate(divide="ignore"):
+            value = np.where(n >= low, self.noise.log_tail(inside, self._up), -np.inf)
+        return np.where(self._at_zero, np.where(self._up, 0.0, reading), value)
+
+    def slope(self, n: ArrayLike) -> Array:
+        """By finite differences; 0 where the bound is one on the true count."""
+        return super().slope(n) if not self.noise.exact else 0.0 * (np.asarray(n) + self.counts)
+
+    def curvature(self, n: ArrayLike) -> Array:
+        """By finite differences; 0 where the bound is one on the true count."""
+        return super().curvature(n) if not self.noise.exact else 0.0 * (np.asarray(n) + self.counts)
+
+    @property
+    def domain_low(self) -> Array:
+        """That of the noise for a lower bound, 0 for an upper one; −inf where log l is a line or reaches below 0."""
+        upper = np.where(self._at_zero, self.noise.domain_low, super().domain_low)
+        return np.where(self._up, np.where(self._at_zero, -np.inf, self.noise.domain_low), upper)
+
+    def linear(self) -> NDArray[np.bool_]:
+        """Where the bound says nothing, or is a reading of 0 with a straight line."""
+        return np.asarray(self._at_zero & (self._up | self.noise.linear()))
+
+    def concave_part(self, n0: ArrayLike) -> tuple[Array, Array, Array]:
+        """That of the reading as it is expected within the bound: the bound of the EM algorithm.
+
+        d log l/dn is the mean of the readings' slopes within the bound, and these are linear in the reading.
+        """
+        none, one = (
+            self.noise.replaced({"counts": np.full(self.counts.shape, y)}).slope(n0) for y in (0.0, 1.0)
+        )
+        expected = np.maximum((self.slope(n0) - none) / (one - none), 0.0)
+        a, b, s = self.noise.replaced({"counts": expected}).concave_part(n0)
+        silent = self._at_zero & self._up
+        return np.where(self.linear(), 0.0, a), np.where(silent, 0.0, b), s
+
+    def faults(self, population: int) -> Iterator[Fault]:
+        """Those of the noise, and a side that is neither 1 nor −1. More than N is no fault of an upper bound."""
+        readings = np.where(self._up, self.counts, np.minimum(self.counts, population))
+        yield from self.noise.replaced({"counts": readings}).faults(population)
+        side = np.asarray(self.side)
+        yield Fault(np.abs(side) != 1, "side must be 1 (at least) or -1 (at most)", side)
+
+
+NOISES: tuple[type[Observation], ...] = (
+    Poisson,
+    Binomial,
+    NegativeBinomial,
+    Gaussian,
+    LaplaceNoise,
+    Exact,
+)
+"""Every noise model of the library; each says its name, parameters and words."""

@@ -16,7 +16,7 @@ from scipy.sparse import issparse
 from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, is_sequence, whole_number
 from headcount.errors import Faults, ModelError, ProblemError, known_keywords, shown
-from headcount.individual import MarkovChain, Model, Records, join_records, record_log_prob
+from headcount.individual import MarkovChain, Model, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation, is_labelled
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
 from headcount.observe._start import Readings, Start
@@ -353,7 +353,7 @@ class Problem:
         )
         groups = None
         if self.groups is not None:
-            groups = {n: replace(g, model=g.model.between(first, last)) for n, g in self.groups.items()}
+            groups = {n: replace(g, model=g.chain.between(first, last)) for n, g in self.groups.items()}
         blank = Problem(
             None if groups else chain.between(first, last),
             None if groups or chain.expected_number is not None else self.population,
@@ -372,7 +372,7 @@ class Problem:
             return model.with_moves(np.maximum(first, 0.0) / np.maximum(first, 0.0).sum(), _steps(model))
 
         if self.groups is not None:
-            return self.with_groups({n: replace(g, model=begun(n, g.model)) for n, g in self.groups.items()})
+            return self.with_groups({n: replace(g, model=begun(n, g.chain)) for n, g in self.groups.items()})
         chain = self.model.as_chain()
         return self if chain is None or chain.has_hidden_states else self.with_model(begun(None, chain))
 
@@ -689,11 +689,19 @@ def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> Non
             faults.add(name, text)
     _check_group_sizes(groups, faults)
     models = {name: group.model for name, group in groups.items()}
-    times = next(iter(models.values())).variables
+    first = next(iter(models.values())).rooted()
     for name, model in models.items():
-        if model.variables != times:
+        tree = model.rooted()
+        if tree.variables != first.variables:
+            what = "times" if tree.is_chain and first.is_chain else "variables"
+            text = (
+                f"{name!r} has the {what} {shown(tree.variables)}, the first group {shown(first.variables)}"
+            )
+            faults.add("groups", text)
+        elif tree.parents != first.parents:
             faults.add(
-                "groups", f"{name!r} has the times {shown(model.variables)}, the first group {shown(times)}"
+                "groups",
+                f"{name!r} has other edges than the first group: the tree must be the same, its laws may differ",
             )
     if len({model.initial_known for model in models.values()}) > 1:
         text = "some groups have an initial distribution and some have not: give it to all or to none"
@@ -718,8 +726,8 @@ def _check_group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> None
         faults.add("groups", "nobody is in any of them: give one a size of 1 or more")
 
 
-def _joint_model(groups: Mapping[Hashable, Group]) -> MarkovChain:
-    """The chain of cells with the law of every single move of an individual of unknown group."""
+def _joint_model(groups: Mapping[Hashable, Group]) -> MarkovChain | Tree:
+    """The chain or tree of cells with the law of every single move of an individual of unknown group."""
     first = next(iter(groups.values())).model
     cells = {
         t: tuple(dict.fromkeys(c for group in groups.values() for c in group.model.states[t]))

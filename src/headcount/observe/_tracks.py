@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -61,6 +61,9 @@ class Tracks:
     counted: bool = True
     places: Any = None
     given_first: bool = False
+
+    name: ClassVar[str] = "Tracks"
+    """What results call these records."""
 
     def __post_init__(self) -> None:
         for name, value in (("counted", self.counted), ("given_first", self.given_first)):

@@ -182,7 +182,7 @@ def _joined(parts: list[Part]) -> Part:
     values = {"counts": np.concatenate([noise.counts for _, noise in parts])}
     for name in first.entry_parameters():
         values[name] = np.concatenate(
-            [np.broadcast_to(getattr(noise, name), entries.shape) for entries, noise in parts]
+            [np.broadcast_to(noise.entry_parameters()[name], entries.shape) for entries, noise in parts]
         )
     return np.concatenate([entries for entries, _ in parts]), first.replaced(values)
 
@@ -203,7 +203,7 @@ def bind(observation: Observation, model: Model, *, source: int, chain: bool, fa
 
     What does not fit is noted in `faults`, and the table left out.
     """
-    what = f"observations[{source}] ({type(observation).__name__})"
+    what = f"observations[{source}] ({observation.name})"
     sites = []
     try:
         for table in _tables(observation, model):

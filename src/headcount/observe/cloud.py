@@ -612,15 +612,18 @@ def law_of_moves(expected: Array, *, nobody: Any) -> Array:
     return np.where(total > 0, expected / np.where(total > 0, total, 1.0), dense(nobody))
 
 
-def mixture(cloud: Cloud) -> MarkovChain:
-    """The chain of cells with the law of every single move of an individual of unknown group; such an individual remembers more."""
-    view, model = cloud.view(), cloud.model
-    variables = tuple(cloud.states)
-    nodes = [view.matrix((v,)) @ dense(model.marginal((v,))).ravel() for v in variables]
+def mixture(cloud: Cloud) -> MarkovChain | Tree:
+    """The chain or tree of cells with the law of every single move of an individual of unknown group; such an individual remembers more."""
+    view, model, tree = cloud.view(), cloud.model, cloud.members[0].tree
+    variables = tree.variables
+    root = view.matrix(variables[:1]) @ dense(model.marginal(variables[:1])).ravel()
     steps = []
-    for u, v in pairwise(variables):
+    for v, parent in zip(variables[1:], tree.parents[1:], strict=True):
+        u = variables[parent]
         flow = (view.matrix((u, v)) @ dense(model.marginal((u, v))).ravel()).reshape(view.shape((u, v)))
         steps.append(law_of_moves(flow, nobody=np.full(flow.shape, 1.0 / flow.shape[1])))
-    total = nodes[0].sum()
-    first = nodes[0] / total if total > 0 else np.full(len(nodes[0]), 1.0 / len(nodes[0]))
-    return MarkovChain(first, steps, times=variables, cells=dict(cloud.states))
+    total = root.sum()
+    first = root / total if total > 0 else np.full(len(root), 1.0 / len(root))
+    if tree.is_chain:
+        return MarkovChain(first, steps, times=variables, cells=dict(cloud.states))
+    return Tree.from_rooted(RootedTree(variables, tree.parent, first, (None, *steps)), cloud.states)

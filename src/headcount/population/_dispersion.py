@@ -52,6 +52,8 @@ class Dispersion(ABC):
     """Whether it is a property of single steps, which must have a direction."""
     estimated: ClassVar[bool] = False
     """Whether the data are to decide: engines need it decided."""
+    values: Any = None
+    """The size of a flock, phi or rho, as it was given: one, one per state, or by step; None of independent individuals."""
 
     @property
     @abstractmethod
@@ -158,6 +160,11 @@ class Flocks(Dispersion):
 
     @property
     def flock_size(self) -> float:  # type: ignore[override]
+        """c."""
+        return self.size
+
+    @property
+    def values(self) -> float:
         """c."""
         return self.size
 
@@ -587,8 +594,8 @@ def unit_tables(
     return units
 
 
-def parse_dispersion(text: str) -> Dispersion:
-    """``flocks:5``, ``phi:4``, ``rho:0.01``, ``estimate``, ``estimate:rho``.
+def parse_dispersion(text: str) -> Dispersion | None:
+    """``flocks:5``, ``phi:4``, ``rho:0.01``, ``estimate``, ``estimate:rho``; None of ``alone``.
 
     ``estimate:rho:hour`` and ``estimate:phi:24`` estimate one per hour of the day and per place in a cycle of 24 steps,
     ``estimate:rho:row`` one per cell that moves start from.
@@ -606,7 +613,7 @@ def parse_dispersion(text: str) -> Dispersion:
         raise
     except (KeyError, ValueError):
         raise ModelError(
-            f"{text!r} is not a dispersion: give estimate, flocks:5, phi:4 or rho:0.01"
+            f"{text!r} is not a dispersion: give estimate, flocks:5, phi:4, rho:0.01 or alone"
         ) from None
 
 
@@ -620,7 +627,8 @@ def _read_overdispersion(form: str, text: str) -> Overdispersion:
     return Overdispersion(**{form: float(value)}, initial=float(first) if first else None)
 
 
-_READERS: dict[str, Callable[[str], Dispersion]] = {
+_READERS: dict[str, Callable[[str], Dispersion | None]] = {
+    "alone": lambda _: None,
     "estimate": _read_estimate,
     "flocks": lambda text: Flocks(float(text)),
     "phi": lambda text: _read_overdispersion("phi", text),

@@ -29,7 +29,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from headcount.checks import LARGEST_COUNT, finite_number, instance, whole_number
-from headcount.individual import MarkovChain, ModelError
+from headcount.individual import MarkovChain, Model, ModelError
 from headcount.numerics import poisson_log_pmf
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class SizeLaw(ABC):
 
     others: int = 0
     """Individuals who are known to be there and are part of N."""
+    mean_and_size: tuple[float, float] | None = None
+    """Mean and size r of a Poisson (r infinite) or negative binomial law, whose mean can be learned; None of others."""
 
     if TYPE_CHECKING:  # fields of some laws, properties of others
 
@@ -232,6 +234,11 @@ class PoissonSize(SizeLaw):
     mean: float
 
     @property
+    def mean_and_size(self) -> tuple[float, float]:  # type: ignore[override]
+        """Its mean, and an infinite size."""
+        return self.mean, math.inf
+
+    @property
     def variance(self) -> float:
         """The mean."""
         return self.mean
@@ -258,6 +265,11 @@ class NegativeBinomialSize(SizeLaw):
 
     mean: float
     size: float
+
+    @property
+    def mean_and_size(self) -> tuple[float, float]:  # type: ignore[override]
+        """Both."""
+        return self.mean, self.size
 
     @property
     def variance(self) -> float:
@@ -382,6 +394,11 @@ class About(SizeLaw):
     def __repr__(self) -> str:
         mean, sd = self._given  # type: ignore[attr-defined]
         return f"About({mean:.15g}, sd={sd:.15g})"
+
+    @property
+    def mean_and_size(self) -> tuple[float, float] | None:  # type: ignore[override]
+        """Those of the law it stands for."""
+        return self.law.mean_and_size
 
     @property
     def mean(self) -> float:
@@ -810,7 +827,8 @@ class Group:
     Parameters
     ----------
     model
-        The law of one of them, a `MarkovChain`. All groups of a problem have the same times; their cells may differ.
+        The law of one of them: a `MarkovChain`, a `Tree` or a `DiscreteModel` without loops. All groups of a problem have the same times
+        (or tree of variables); their cells may differ.
     size
         How many they are: a number, or what is known of it, as for a population (``Unknown()``, ``About(500, sd=100)``).
     weight
@@ -818,14 +836,18 @@ class Group:
         of individuals, ``weight`` times as many as units.
     """
 
-    model: MarkovChain
+    model: Model
     size: Any = None
     weight: int = 1
 
     def __post_init__(self) -> None:
         weight = whole_number(self.weight, "the weight of a Group", least=1)
         object.__setattr__(self, "weight", weight)
-        instance(self.model, MarkovChain, "the model of a Group", expected="a MarkovChain")
+        instance(self.model, Model, "the model of a Group", expected="a MarkovChain or a Tree")
+        if self.model.rooted() is None:
+            raise ModelError(
+                f"the model of a Group is {self.model!r}, whose graph has loops: groups are joined along a chain or tree, give one"
+            )
         if self.model.expected_number is not None and self.size is not None:
             raise ModelError(
                 f"the size of a Group is {self.size!r}, and its model says itself how many individuals are expected: leave the size out"
@@ -834,6 +856,14 @@ class Group:
             raise ModelError(
                 "the model of a Group has a concentration: give the problem dispersion=Overdispersion(rho=...) instead"
             )
+
+    @property
+    def chain(self) -> MarkovChain:
+        """The model, where it is a chain of times."""
+        chain = self.model.as_chain()
+        if chain is None:
+            raise ModelError(f"a Group with a {type(self.model).__name__} has no times: only chains go on")
+        return chain
 
     @property
     def law(self) -> SizeLaw:

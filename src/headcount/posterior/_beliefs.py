@@ -55,7 +55,7 @@ class Status(Enum):
             ),
             Status.NOT_FINITE: (
                 "a number left the range of float64 (check for extreme rates, probabilities or counts), or the mode lies at the edge "
-                "of a likelihood's domain, where Laplace and EdgeEP have no curvature to use: try TiltedEP or MAP"
+                "of a likelihood's domain, where Laplace has no curvature to use: try TiltedEP or MAP"
             ),
         }.get(self, "")
 

@@ -153,7 +153,7 @@ class StoredPosterior(Answers):
 
     @property
     def last(self) -> Start:
-        """The counts at the last time, from which a later run goes on: ``hc.infer(problem, start=hc.load(path))``."""
+        """The counts at the last time, from which a later run goes on: ``hc.infer(problem, start=hc.Posterior.load(path))``."""
         if self.result.last is None:
             raise ModelError(
                 "the file has no last counts to go on from: they need a chain and an engine with spread; infer again"

@@ -34,7 +34,7 @@ from scipy.special import betainc, gammainc, gammaincc, ndtr
 from headcount._linalg import threads_for
 from headcount.observe._start import FROM_PAST
 from headcount.observe.binding import by_family
-from headcount.population import CGM, Flocks, Overdispersion, ToEstimate, step_moments
+from headcount.population import CGM, Overdispersion, step_moments
 from headcount.population._cgm import multinomial, overdispersed_moves
 from headcount.posterior.doubt import (
     DISPERSION,
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import RootedTree
     from headcount.observe import Problem, Site
-    from headcount.population import DispersionEstimate
+    from headcount.population import Dispersion, DispersionEstimate
     from headcount.tables import Scope
 
-    Together = tuple[Overdispersion, Array]
+    Together = tuple[Dispersion, Array]
     """A kind of overdispersion, and the rho or phi of every row."""
 
 LEAST_NOISE = 0.25
@@ -514,7 +514,7 @@ def fit_check(
     if learned is not None and learned.pooled is not None:
         checked: FitCheck = learned.pooled(problem, learned, estimate)
         return checked
-    if isinstance(problem.dispersion, ToEstimate):
+    if problem.together.estimated:
         problem = problem.with_dispersion(None)
     core = problem if core is None else core
     axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
@@ -703,6 +703,11 @@ def _excess(found: Found) -> float:
     return max(wide, off)
 
 
+def _two_digits(value: float) -> str:
+    """A number to two digits, written out: 160, not 1.6e+02."""
+    return f"{float(f'{value:.2g}'):,.12g}"
+
+
 class Judged(NamedTuple):
     """What follows from the tests: whether the model stands, in words, why that might say nothing, and what to do."""
 
@@ -747,8 +752,8 @@ def _judged(
     faults = []
     if factor > 0.0:
         faults.append(
-            f"counts scatter {factor:.2g} times more than the model allows; intervals are too narrow by about a factor of "
-            f"{np.sqrt(factor):.2g}"
+            f"counts scatter {_two_digits(factor)} times more than the model allows; intervals are too narrow by about a factor of "
+            f"{_two_digits(np.sqrt(factor))}"
         )
     if implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL:
         faults.append(
@@ -935,15 +940,16 @@ def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, 
 
 def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     """The covariance of any two tables under the model; rho is read at the expected counts."""
-    model, dispersion = problem.model, problem.dispersion
-    if not isinstance(dispersion, Overdispersion) and problem.numbers is None:
+    model, together = problem.model, problem.together
+    if not together.of_steps and problem.numbers is None:
         size = problem.root_phi
         return lambda a, b: size * CGM(model, problem.population).covariance(a, b)
     tree = model.rooted()
     assert tree is not None
     people = _people(problem)
-    known = isinstance(dispersion, (Flocks, Overdispersion))
-    phi = dispersion.phi_of(tree, people, lambda v: people * model.marginal((v,))) if known else None  # type: ignore[union-attr]
+    phi = (
+        together.phi_of(tree, people, lambda v: people * model.marginal((v,))) if problem.disperses else None
+    )
     law = replace(tree, phi=phi, numbers=problem.numbers)
     return TreeStructure(law, people, ()).field((), ()).covariance
 
@@ -1015,9 +1021,9 @@ def drawable(problem: Problem, tree: RootedTree) -> bool:
     """Whether data sets can be simulated: counts of single variables, and moves that scatter no less than a multinomial's."""
     if any(len(site.scope) > 1 for site in problem.sites):
         return False
-    if not isinstance(problem.dispersion, Overdispersion) or problem.dispersion.rho is not None:
+    if not problem.together.of_steps or problem.together.rho is not None:
         return True
-    phi = problem.dispersion.phi_of(tree, problem.scale, lambda v: np.zeros(0))
+    phi = problem.together.phi_of(tree, problem.scale, lambda v: np.zeros(0))
     return min(float(f.min()) for f in phi) >= 1.0
 
 
@@ -1045,10 +1051,10 @@ def _simulated_nodes(
 
 def whole_parties(problem: Problem, node: Hashable | None, counts: NDArray[Any]) -> Together | None:
     """How the moves into a node (None: the first counts) are drawn; sizes are rounded to whole numbers."""
-    dispersion = problem.dispersion
-    if not isinstance(dispersion, (Flocks, Overdispersion)):
+    dispersion = problem.together
+    if dispersion.is_none:
         return None
-    if isinstance(dispersion, Overdispersion) and dispersion.rho is not None:
+    if dispersion.rho is not None:
         rho = dispersion.rows(node, len(counts)) if node is not None else dispersion.initial or 0.0
         return dispersion, np.broadcast_to(np.asarray(rho), counts.shape)
     sizes = np.array([problem.root_phi]) if node is None else dispersion.party(node, counts.astype(float))

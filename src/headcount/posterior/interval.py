@@ -24,6 +24,7 @@ from scipy.special import betainc, betaincinv, gammainc, gammaincinv, ndtr, ndtr
 
 from headcount.checks import brief, finite_number
 from headcount.errors import ModelError
+from headcount.solve.whole_law import STEEPEST_START, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -190,14 +191,6 @@ POLYA_TAIL = 30.0
 """The same for the Pólya law, in units of v/m: its tail falls by 1 − m/v or faster per individual, and (1 − x)^(30/x) < 1e-13."""
 LONGEST_TAIL = 4000.0
 """Bound on the latter, in individuals."""
-NEWTON_STEPS = 40
-"""Most Newton steps of a fit. Measured on 4 000 random moments with N of 2 to 10⁵: 3 in the median, 8 at most."""
-LARGEST_STEP = 2.0
-"""Largest change of A or B (log probability per squared or plain individual) in one Newton step. Measured: twice this
-also converges on all of 20 000 random moments, four times this does not."""
-CLOSE = 1e-5
-"""Error of mean and variance, in units of the sd and the variance, at which the fit ends: far below what moves a quantile."""
-
 SMALLEST = 1e-300
 """Least b of a Pólya law: with a mean of N and a variance of rounding, b is 0 and p(N)/p(N − 1) no number."""
 CHUNK = 1 << 15
@@ -254,7 +247,7 @@ def _polya(m: Array, v: Array, n: float, k: Array, inside: Mask) -> Array:
 
 
 def _fitted(m: Array, v: Array, n: float, k: Array, inside: Mask) -> Array:
-    """p(k) ∝ (N over k) exp(A s² + B s), s = k − m, with mean m and variance v, by Newton on A and B.
+    """p(k) ∝ (N over k) exp(A s² + B s), s = k − m, with mean m and variance v (see `solve.whole_law`).
 
     Two neighbouring numbers where no law of whole numbers is as narrow.
     """
@@ -263,30 +256,10 @@ def _fitted(m: Array, v: Array, n: float, k: Array, inside: Mask) -> Array:
     p = np.where(near == 0, 1.0 - fraction, np.where(near == 1, fraction, 0.0))
     rows = np.flatnonzero(~((v <= 1.02 * (fraction * (1.0 - fraction))[:, 0]) | (v < 1e-6)))
     m, v, k, inside = m[rows], v[rows], k[rows], inside[rows]
-    base, s = _from_ratios((n - k) / (k + 1.0)), k - m[:, None]
-    mu = m / n
-    a = np.maximum(-0.5 * (1.0 / v - 1.0 / (m * (1.0 - mu))), -8.0)
-    b = np.log(mu) - np.log1p(-mu)
-    for _ in range(NEWTON_STEPS):
-        if not len(rows):
-            break
-        p[rows] = here = _scaled(base + s * (b[:, None] + a[:, None] * s), inside)
-        moments, weighed = [], here
-        for _ in range(4):
-            weighed = weighed * s
-            moments.append(weighed.sum(axis=1))
-        m1, m2, m3, m4 = np.array(moments) / here.sum(axis=1)
-        aa, ab, bb = m4 - m2 * m2, m3 - m1 * m2, m2 - m1 * m1
-        determinant = aa * bb - ab * ab
-        going = ~((np.abs(m1) <= CLOSE * np.sqrt(v)) & (np.abs(m2 - v) <= CLOSE * v)) & (
-            determinant > 1e-14 * aa * bb
-        )
-        rows, v, base, s, inside, a, b, m1, m2, aa, ab, bb, determinant = (
-            x[going] for x in (rows, v, base, s, inside, a, b, m1, m2, aa, ab, bb, determinant)
-        )
-        step_a = (bb * (v - m2) + ab * m1) / determinant
-        step_b = (-ab * (v - m2) - aa * m1) / determinant
-        largest = np.maximum(np.maximum(np.abs(step_a), np.abs(step_b)), 1e-300)
-        length = np.minimum(1.0, LARGEST_STEP / largest)
-        a, b = a + length * step_a, b + length * step_b
+    base, s, mu = _from_ratios((n - k) / (k + 1.0)), k - m[:, None], m / n
+    first = np.maximum(-0.5 * (1.0 / v - 1.0 / (m * (1.0 - mu))), STEEPEST_START), np.log(mu) - np.log1p(-mu)
+    windows = Windows(base[inside], s[inside], inside.sum(axis=1))
+    a, b, _, found = windows.match(v, *first, np.full(len(m), np.inf))
+    law = _scaled(base + s * (b[:, None] + a[:, None] * s), inside)
+    p[rows] = np.where((found > 0.0)[:, None], law, p[rows])
     return p

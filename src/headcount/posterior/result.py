@@ -269,9 +269,8 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "fit_check": _check(posterior),
         "diagnostics": {k: plain(v) for k, v in posterior.diagnostics.items() if _scalar(v)},
         "counts_per_individual": counts_per_individual(posterior),
-        "observations": [
-            type(o).__name__ for o in (*posterior.problem.observations, *posterior.problem.tracks)
-        ],
+        "observations": [seen.name for seen in posterior.problem.observations]
+        + [records.name for records in posterior.problem.tracks],
         "created_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "inference_library": "headcount",
         "inference_library_version": __version__,

@@ -22,6 +22,7 @@ import numpy as np
 from headcount._disk import replacing
 from headcount.engines import Status
 from headcount.io.write import as_result, load_result
+from headcount.observe import NOISES
 from headcount.plot.picture import count_text, label, percent, visible
 from headcount.plot.words import DISAGREES, FEW, UNTOLD, WHY, trust
 from headcount.posterior import Posterior
@@ -446,16 +447,13 @@ def _lead(result: Result) -> str:
 
 def _noise(result: Result) -> str:
     kinds = sorted({str(kind) for kind in result.attributes.get("observations", [])})
-    words = {
-        "Exact": "exact counts",
-        "Gaussian": "counts with Gaussian noise",
-        "Poisson": "Poisson counts",
-        "Censored": "bounds on Poisson counts",
-        "NegativeBinomial": "negative binomial counts",
-        "Binomial": "binomial counts",
-        "LaplaceNoise": "counts with Laplace noise",
-    }
-    return " and ".join(words.get(kind, f"counts with {kind} noise") for kind in kinds) or "no observations"
+    words = {noise.__name__: noise.words for noise in NOISES}
+
+    def said(kind: str) -> str:
+        noise = kind.removeprefix("Censored ")
+        return ("bounds on " if noise != kind else "") + words.get(noise, f"counts with {noise} noise")
+
+    return " and ".join(map(said, kinds)) or "no observations"
 
 
 def _dispersion(found: Mapping[str, Any]) -> str:
@@ -504,7 +502,7 @@ def _asked(result: Result) -> Rows:
             "Parameters",
             str(result.attributes.get("parameters", "given with the model"))
             if result.weights is None
-            else f"{_plural(len(result.weights), 'weight')}, learned",
+            else f"{_plural(len(result.weights), 'weight')}, {result.attributes.get('parameters', 'learned')}",
         ),
         ("Initial law", str(result.attributes.get("initial_law", "given with the model"))),
         ("Observations", f"{_noise(result)}; {counted}"),

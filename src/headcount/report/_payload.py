@@ -113,8 +113,10 @@ def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
     }
     if len(kept) ** 2 <= MOST_PAIRS:
         tables["pairs"] = sums.pairs[kept][:, kept]
+        if sums.through is not None:
+            tables["through"] = sums.through[kept][:, kept]
     made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
-    return {"pairs": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
+    return {"pairs": None, "through": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
 
 
 def _size(result: Result) -> dict[str, Any] | None:
@@ -135,14 +137,14 @@ def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None)
     if not has_margins(result):
         return None
     if before is None or len(cells) ** 2 > MOST_PAIRS:
-        return {"prior": None}
+        return {"before": None}
     place = {readable(cell): k for k, cell in enumerate(cells)}
     old = np.zeros((len(cells), len(cells)))
     for origin, dest, value in before[["origin", "dest", "before"]].itertuples(index=False):
         o, d = place.get(readable(origin)), place.get(readable(dest))
         if o is not None and d is not None and value == value:
             old[o, d] += float(value)
-    return {"prior": [[_short(v) for v in row] for row in old.tolist()]}
+    return {"before": [[_short(v) for v in row] for row in old.tolist()]}
 
 
 def _forecast_from(result: Result) -> int | None:

@@ -8,8 +8,8 @@ import pytest
 
 import headcount as hc
 from headcount.engines import Enumerate, PathGibbs
-from headcount.engines.sampling._path_gibbs import rake
 from headcount.errors import ProblemError
+from headcount.solve.raking import rake
 
 STEP = np.array([[0.7, 0.0, 0.3], [0.0, 0.8, 0.2], [0.5, 0.5, 0.0]])
 """From cells A and B one may go to X and come back, not from A to B."""

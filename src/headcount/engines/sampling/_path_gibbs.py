@@ -48,6 +48,7 @@ from headcount.engines.sampling._statistics import BatchMoments
 from headcount.engines.sampling._worms import PathWorms, path_worms, worm_space
 from headcount.individual import Model
 from headcount.observe import Poisson, Problem, ProblemError
+from headcount.solve.raking import quotient, rake
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -76,10 +77,6 @@ MOST_AT_ONCE = 4
 """Pairs redrawn at a time. Of 148 random problems with N ≤ 5, 6 did not mix (R-hat above 1.05) without pairs and 2 with four."""
 PAIR_STATES = 100_000
 """Pairs of states, over all nodes, that may be weighed at a time (about 10 ms): longer chains and wider maps get fewer pairs."""
-RAKING_ROUNDS = 30
-"""Rounds of proportional fitting before Newton's method takes over. Measured on 16 cells: batches need 1 to 11, the answer 1 to 26."""
-NEWTON_STEPS, NEWTON_HALVINGS = 60, 40
-"""Newton steps at most, and halvings of one: 2⁻⁴⁰ of a step is rounding."""
 
 
 def exact_paths(population: int) -> int:
@@ -462,7 +459,7 @@ def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
         wanted = np.asarray(np.bincount(into, before, minlength=blocks), dtype=float)
         if v == 0:
             wanted = _kept_totals(wanted, have, float(arrays.population))
-        made[here] = made[here] * _quotient(wanted, have)[out_of]
+        made[here] = made[here] * quotient(wanted, have)[out_of]
     return made
 
 
@@ -625,65 +622,3 @@ def _pair_weights(arrays: SamplingArrays, state: PathState) -> list[Array]:
             table[np.diag_indices_from(table)] += feeds @ more
         out.append(table)
     return out
-
-
-def rake(table: Array, rows: Array, columns: Array, *, tolerance: float = 1e-13) -> Array:
-    """The table closest to a given one, in Kullback–Leibler distance, with given margins: table(i, j) e^(a_i + b_j).
-
-    Rows and columns are scaled in turn (iterative proportional fitting). Where the table nearly falls apart into blocks that
-    is slow, so Newton's method on the convex dual, Σ_ij table e^(a_i + b_j) − rows·a − columns·b, then finishes the job.
-
-    Parameters
-    ----------
-    table
-        Non-negative, shape (I, J).
-    rows, columns
-        The margins asked for; equal sums, and zero wherever the table has an empty row or column.
-    tolerance
-        Largest error of a margin, relative to the total.
-
-    Returns
-    -------
-    NDArray
-        The raked table; its margins fit to the tolerance, or as far as double precision allows.
-    """
-    out, limit = table.copy(), tolerance * rows.sum()
-    for _ in range(RAKING_ROUNDS):
-        out *= _quotient(rows, out.sum(axis=1))[:, None]
-        out *= _quotient(columns, out.sum(axis=0))
-        if np.abs(out.sum(axis=1) - rows).max() <= limit:
-            return out
-    for _ in range(NEWTON_STEPS):
-        miss = np.concatenate([rows - out.sum(axis=1), columns - out.sum(axis=0)])
-        if np.abs(miss).max() <= limit:
-            break
-        better = _newton(out, rows, columns, miss)
-        if better is None:
-            break
-        out = better
-    return out
-
-
-def _newton(table: Array, rows: Array, columns: Array, miss: Array) -> Array | None:
-    """One damped Newton step on the dual; None when no step improves on it."""
-    hessian = np.block([[np.diag(table.sum(axis=1)), table], [table.T, np.diag(table.sum(axis=0))]])
-    # Scaled to a unit diagonal: cells of 1e-6 and of 1e3 individuals meet in one table.
-    full = np.diag(hessian) > 0  # empty rows and columns stay as they are
-    scale = np.sqrt(np.where(full, np.diag(hessian), 1.0))
-    step = np.linalg.lstsq(hessian / np.outer(scale, scale), miss / scale, rcond=1e-13)[0] / scale
-    step[~full] = 0.0
-    a, b = step[: len(rows)], step[len(rows) :]
-    slope, before = float(miss @ step), float(table.sum())
-    size = 1.0
-    for _ in range(NEWTON_HALVINGS):
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved = table * np.exp(size * (a[:, None] + b))
-            change = float(moved.sum()) - before - size * float(rows @ a + columns @ b)
-        if np.isfinite(change) and change <= -1e-4 * size * slope + 1e-15 * before:
-            return moved
-        size /= 2
-    return None
-
-
-def _quotient(wanted: Array, have: Array) -> Array:
-    return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)

@@ -28,6 +28,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra, maximum_flow
 from headcount._compile import bare, kernel
 from headcount.engines.sampling._arrays import row_kappa
 from headcount.engines.sampling._primitives import alias_tables, below, uniform
+from headcount.solve.raking import raked_tilts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
 
 LONGEST = 50
 """Steps after which a worm is taken back, in numbers of cells: with tilts that fit the margins e⁻⁵⁰ of all worms are that long."""
-RAKINGS, RAKED = 3000, 0.01
-"""Rounds of proportional fitting for tilts at most, and individuals by which a row may miss its margin at the end. Any tilts give the right
-law; those that miss make worms long: in the quietest hours of bikes, tilts of 30 rounds gave a twentieth of the independent tables per
-second (rows missed by .7 there). 3000 rounds of 36 cells take 15 ms."""
 ROUNDING = 1e-9
 """What whole numbers and sums of logs may miss by rounding."""
 _NOT_SEEN = np.zeros((0, 0, 0))
@@ -81,22 +78,6 @@ def alias_of(p: Array, tilt: Array) -> tuple[Array, NDArray[np.int64]]:
     accept, alias = np.empty(p.size), np.zeros(p.size, dtype=np.int64)
     alias_tables(np.ascontiguousarray(q).ravel(), p.shape[1], accept, alias)
     return accept, alias
-
-
-def raked_tilts(p: Array, rows: Array | Counts, columns: Array | Counts) -> tuple[Array, Array]:
-    """a and b such that a_i p_ij b_j has these margins, nearly."""
-    a, b = np.ones(len(rows)), np.ones(len(columns))
-    for _ in range(RAKINGS):
-        made = p @ b
-        if np.abs(a * made - rows).max(initial=0.0) <= RAKED:
-            break
-        a = _quotient(rows, made)
-        b = _quotient(columns, a @ p)
-    return a, b
-
-
-def _quotient(wanted: Array | Counts, have: Array) -> Array:
-    return np.where(have > 0, wanted / np.where(have > 0, have, 1.0), 0.0)
 
 
 # ---- which tables there are

@@ -1,6 +1,6 @@
 r"""From a scalar cavity and a likelihood to the moments a site must match.
 
-Given the law c of one count in the context of everything but its own observation (see ``_whole_law``; a Gaussian cavity where counts
+Given the law c of one count in the context of everything but its own observation (see ``solve.whole_law``; a Gaussian cavity where counts
 are large), the *lattice* projection sums :math:`c(k)\,\ell(y\mid k)\,e^{-gk}` over whole numbers :math:`0 \le k \le N`: counts are
 integers, and near zero that is what matters. Where the spread is large every s-th integer is summed with weight s, which is the
 trapezoid rule and as exact. The *line* projection integrates the Gaussian cavity over real :math:`z \ge 0` by the same rule with a
@@ -16,7 +16,7 @@ import numpy as np
 
 from headcount._device import Device, host, namespace
 from headcount._linalg import row_dots
-from headcount.engines.tilted._whole_law import Context, in_threads, log_choose, whole_law
+from headcount.solve.whole_law import Context, in_threads, log_choose, whole_law
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,10 +30,10 @@ from scipy.sparse import csr_array
 from scipy.special import gammaln
 
 from headcount.engines.tilted._projection import CERTAIN, LEAST_PRECISION, LEAST_SD, Entries, Projected
-from headcount.engines.tilted._whole_law import Context, whole_law
 from headcount.numerics import poisson_log_pmf
 from headcount.observe import Observation, Site
 from headcount.observe.cloud import SIZES
+from headcount.solve.whole_law import Context, whole_law
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence

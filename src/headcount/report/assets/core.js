@@ -50,11 +50,13 @@ function doubtLine(table, row) {
 }
 const inDoubt = (table, row) => doubtLine(table, row).length > 0;
 // The range of a sum of flows, from the sd of its joint draws: mean ± z sd, whole numbers; nothing where there are no draws.
-const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null : [Math.max(least, Math.round(mean - data.wide * sd)), Math.round(mean + data.wide * sd)]);
-const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : sd < 1e-9 ? "exactly" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
+// A whole number of mean m has a variance of f (1 − f) at least, f the fraction of m: that of rare moves which no draw has.
+const spread = (mean, sd) => { const f = mean - Math.floor(mean), least = f * (1 - f); return Math.max(sd, least < 1e-6 + 1e-5 * Math.abs(mean) ? 0 : Math.sqrt(least)); };
+const sumEnds = (mean, sd, least = 0) => (sd === undefined || sd === null ? null : [Math.max(least, Math.round(mean - data.wide * spread(mean, sd))), Math.round(mean + data.wide * spread(mean, sd))]);
+const sumRange = (mean, sd, least = 0) => { const ends = sumEnds(mean, sd, least); return ends === null ? "" : spread(mean, sd) < 1e-9 ? "exactly" : ends[0] < 0 ? `${signed(ends[0])} to ${signed(ends[1])}` : `${count(ends[0])} – ${count(ends[1])}`; };
 const withRange = (mean, sd, least = 0) => { const text = sumRange(mean, sd, least); return `${least < 0 ? signed(mean) : count(mean)}${text && ` (${text})`}`; };
 const signed = (value) => `${value > 0 ? "+" : ""}${count(value)}`;
-const priorText = (o, d) => (margins?.prior ? [`before: ${count(margins.prior[o]?.[d] ?? 0)}`] : []);
+const beforeText = (o, d) => (margins?.before ? [`before: ${count(margins.before[o]?.[d] ?? 0)}`] : []);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const largest = (values, least = 1e-9) => values.reduce((a, b) => (b > a ? b : a), least);
 function quantile(values, share) {

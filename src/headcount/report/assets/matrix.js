@@ -16,10 +16,10 @@ function throughAll() {
   }
   return made;
 }
-// Means of a matrix and their sds: of one step those of its flows, of all times those of the sums; none through several steps.
+// Means of a matrix and their sds: of one step those of its flows, of all times and through all steps those of the joint draws.
 function matrixOf() {
   const size = data.cells.length, mean = new Map(), sd = new Map(), low = new Map(), key = (o, d) => o * size + d;
-  if (matrix.span === "through") throughAll().forEach((row, o) => row.forEach((v, d) => { if (v > 0) mean.set(key(o, d), v); }));
+  if (matrix.span === "through") throughAll().forEach((row, o) => row.forEach((v, d) => { if (v > 0) { mean.set(key(o, d), v); if (data.sums?.through) sd.set(key(o, d), data.sums.through[o][d]); } }));
   else for (const r of matrix.span === "all" ? leaving.flat() : leaving[state.time]) {
     const k = key(flows.o[r], flows.d[r]);
     mean.set(k, (mean.get(k) ?? 0) + flows.mean[r]);
@@ -28,7 +28,7 @@ function matrixOf() {
   const through = data.cells.map(() => 0), own = matrix.span === "through" || margins;
   for (const [k, v] of mean) { const o = Math.floor(k / size), d = k % size; if (own || o !== d) { through[o] += v; through[d] += v; } }
   const busiest = data.cells.map((_, c) => c).sort((a, b) => through[b] - through[a]).slice(0, MOST_ROWS).sort((a, b) => a - b);
-  const text = (o, d) => { const k = key(o, d), r = low.get(k), range_ = r !== undefined ? rangeLine(flows, r).concat(doubtLine(flows, r)) : sumRange(mean.get(k) ?? 0, sd.get(k)) ? [`${percent}: ${sumRange(mean.get(k) ?? 0, sd.get(k))}`] : []; return [`<b>${short(data.cells[o])} → ${short(data.cells[d])}</b>`, `${count(mean.get(k) ?? 0)} individuals`, ...range_, ...priorText(o, d)].join("<br>"); };
+  const text = (o, d) => { const k = key(o, d), r = low.get(k), range_ = r !== undefined ? rangeLine(flows, r).concat(doubtLine(flows, r)) : sumRange(mean.get(k) ?? 0, sd.get(k)) ? [`${percent}: ${sumRange(mean.get(k) ?? 0, sd.get(k))}`] : []; return [`<b>${short(data.cells[o])} → ${short(data.cells[d])}</b>`, `${count(mean.get(k) ?? 0)} individuals`, ...range_, ...beforeText(o, d)].join("<br>"); };
   return { own, cells: busiest, mean, sd, key, text };
 }
 function drawMatrix() {
@@ -50,9 +50,9 @@ function drawMatrix() {
   });
   const texts = cells.map((o) => cells.map((d) => (o === d && !own ? "" : text(o, d))));
   one("matrix-chart", z, texts);
-  if (!margins?.prior) return;
-  byId("old-note").textContent = `The matrix that was given, on the same scale: ${count(sum(margins.prior.flat()))} in all.`;
-  one("old-chart", cells.map((o) => cells.map((d) => (relative ? null : Math.sqrt(margins.prior[o][d])))), texts);
+  if (!margins?.before) return;
+  byId("old-note").textContent = `The matrix that was given, on the same scale: ${count(sum(margins.before.flat()))} in all.`;
+  one("old-chart", cells.map((o) => cells.map((d) => (relative ? null : Math.sqrt(margins.before[o][d])))), texts);
 }
 // Both margins of a table: how many leave and arrive, with ranges and what was counted.
 function drawTotals() {
@@ -111,8 +111,8 @@ function startMatrix() {
   if (margins) {
     byId("moves-title").textContent = "The matrix";
     for (const id of ["between-box", "matrix-span"]) byId(id).hidden = true;
-    byId("old-box").hidden = !margins.prior;
-    if (!margins.prior) byId("matrix-chart").closest(".pair").classList.add("alone");
+    byId("old-box").hidden = !margins.before;
+    if (!margins.before) byId("matrix-chart").closest(".pair").classList.add("alone");
     onChange((what) => { if (what.some((name) => ["theme", "width"].includes(name))) { drawMatrix(); drawTotals(); } });
     return;
   }

@@ -75,5 +75,5 @@ function makeTables() {
   const ends = chain
     ? [...(margins ? [] : [named("time", flows.t, data.times)]), named("origin", flows.o, data.cells), named("dest", flows.d, data.cells)]
     : [named("variable", flows.t, data.times), named("state", flows.o, data.cells), named("other", flows.u, data.times), named("other state", flows.d, data.cells)];
-  if (flows.mean.length) sheet("table-flows", chain ? "Flows" : "Pairs", flows.mean.length, [...ends, ...(margins?.prior ? [figure("before", flows.o.map((o, r) => margins.prior[o][flows.d[r]]))] : []), ...summaryColumns(flows)], { by: ends.length, sign: -1 });
+  if (flows.mean.length) sheet("table-flows", chain ? "Flows" : "Pairs", flows.mean.length, [...ends, ...(margins?.before ? [figure("before", flows.o.map((o, r) => margins.before[o][flows.d[r]]))] : []), ...summaryColumns(flows)], { by: ends.length, sign: -1 });
 }

@@ -132,28 +132,36 @@ def direction(point: Point, memory: Memory) -> Array:
     """−H g by the two-loop recursion, on the variables that can move."""
     out = blocked(point.x, point.gradient, point.box)
     if out is None:
-        return _two_loop(*memory.pairs, point.gradient, point.curvature)
+        return inverse_times(*memory.pairs, -point.gradient, lambda v: v / point.curvature)
     steps, changes, _ = memory.pairs
     s, y = np.where(out, 0.0, steps), np.where(out, 0.0, changes)
     sy = np.einsum("ki,ki->k", s, y)
     curved = sy > FLAT * np.sqrt(np.einsum("ki,ki->k", s, s) * np.einsum("ki,ki->k", y, y))
-    free, s, y = np.where(out, 0.0, point.gradient), s[curved], y[curved]
-    return _two_loop(s, y, product(y.T, s.T, left=True), free, point.curvature)
+    free, s, y = np.where(out, 0.0, -point.gradient), s[curved], y[curved]
+    return inverse_times(s, y, product(y.T, s.T, left=True), free, lambda v: v / point.curvature)
 
 
-def _two_loop(steps: Array, changes: Array, products: Array, gradient: Array, curvature: Array) -> Array:
-    """−H g of the two-loop recursion with its loops as products, one row of S and Y per pair.
+def inverse_times(
+    steps: Array,
+    changes: Array,
+    products: Array,
+    v: Array,
+    initial: Callable[[Array], Array],
+    *,
+    scales: tuple[float, float] = (0.0, math.inf),
+) -> Array:
+    """H v of the two-loop recursion with its loops as products, one row of S and Y per pair.
 
-    With q = −g, R the upper triangle of S Yᵀ and D its diagonal: α = R⁻¹ S q, r = H₀ (q − Yᵀ α), −H g = r + Sᵀ R⁻ᵀ (D α − Y r).
+    With R the upper triangle of S Yᵀ and D its diagonal: α = R⁻¹ S v, r = γ H₀ (v − Yᵀ α), H v = r + Sᵀ R⁻ᵀ (D α − Y r).
+    ``initial`` multiplies by H₀; γ, which the newest pair tells, stays within ``scales``.
     """
     if not len(steps):
-        return -gradient / curvature
+        return initial(v)
     s, y, lower = steps.T, changes.T, fortran(products)
-    curved = np.diagonal(lower)
-    alpha = forward_solve(lower, apply(s, -gradient, transpose=True)[:, None], transpose=True)[:, 0]
-    newest = changes[-1]
-    scale = curved[-1] / float(newest @ (newest / curvature))
-    made = (-gradient - apply(y, alpha)) * (scale / curvature)
+    curved, newest = np.diagonal(lower), changes[-1]
+    alpha = forward_solve(lower, apply(s, v, transpose=True)[:, None], transpose=True)[:, 0]
+    scale = min(max(curved[-1] / max(float(newest @ initial(newest)), 1e-300), scales[0]), scales[1])
+    made = scale * initial(v - apply(y, alpha))
     left = curved * alpha - apply(y, made, transpose=True)
     made += apply(s, forward_solve(lower, left[:, None])[:, 0])
     return made

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from reproduction.rivals import NLBP
+from reproduction.rivals import NLBP, EdgeEP
+from reproduction.rivals.edge_ep import Coordinates
 from tests.engines.cases import MODELS, means, problem
 
 import headcount as hc
-from headcount.engines import MAP, ClosedForm, EdgeEP, Laplace, NotConvergedError
-from headcount.engines._edge_ep import Coordinates
+from headcount.engines import MAP, ClosedForm, Laplace, NotConvergedError
 
 TREES = [name for name, model in MODELS.items() if model.rooted() is not None]
 
