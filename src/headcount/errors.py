@@ -42,6 +42,10 @@ class ProblemError(FaultsError):
     """A population or an observation that cannot be right."""
 
 
+class TooLongError(ProblemError):
+    """An exact sum would go through more than an engine may."""
+
+
 class NoPopulationError(ProblemError):
     """No population that the model and its size allow agrees with the data."""
 

@@ -176,7 +176,7 @@ def test_how_far_an_old_matrix_is_off_is_learned(tmp_path: Path) -> None:
     learned, taken = np.mean(found, axis=0)
     assert learned > 0.7  # asked .9: one number stands for errors that differ from pair to pair
     assert taken < 0.4
-    words = (paths["margins"], "--prior", paths["old"], "--noise", "exact", "--dispersion", "alone")
+    words = (paths["margins"], "--old-matrix", paths["old"], "--noise", "exact", "--dispersion", "alone")
     said = run("infer", *words, "--out", tmp_path / "out")[1]
     assert "times more than the model allows" in said
     assert "e+0" not in said

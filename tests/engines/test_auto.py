@@ -211,3 +211,17 @@ def test_readings_that_leave_many_individuals_possible_are_not_summed_over() -> 
     chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
     for seen in (hc.Poisson(np.zeros((2, 2)), rate=1e-3), hc.Poisson([[2.0, np.nan], [3.0, np.nan]])):
         assert not isinstance(select(hc.Problem(chain, hc.Unknown(), seen)).engine, Enumerate)
+
+
+def test_an_exact_sum_that_proves_too_long_is_not_the_answer():
+    """How far a sum over an unknown number goes is guessed before the run; where that is too little another engine answers."""
+    stays = hc.SemiMarkovChain([0.5, 0.5], [[0.4, 0.6], [0.3, 0.7]], [[0, 1], [1, 0]], length=3)
+    nobody = hc.Problem(stays, hc.Unknown(), hc.Poisson([0.0], on=2, sums=[[1.0, 1.0]]))
+    assert hc.engines.select(nobody).engine.name == "Enumerate"
+    found = hc.infer(nobody)
+    assert found.engine != "Enumerate"
+    assert found.status.good
+    # p(N | y) ∝ e^−N / N from N = 1 on: the mean is 1 / ((e − 1) (1 − log(e − 1))).
+    assert found.population.mean == pytest.approx(1 / ((np.e - 1) * (1 - np.log(np.e - 1))), abs=0.02)
+    with pytest.raises(hc.ProblemError, match="Enumerate would list"):
+        hc.infer(nobody, "Enumerate")

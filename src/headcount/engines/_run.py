@@ -23,13 +23,14 @@ from headcount.engines._cost import (
     writing_seconds,
 )
 from headcount.engines._reduce import answer
-from headcount.engines.choice import SAMPLING_SEED, Auto, as_engine, chosen
-from headcount.errors import shown
+from headcount.engines.choice import SAMPLING_SEED, Auto, Choice, as_engine, chosen, select
+from headcount.errors import TooLongError, shown
 from headcount.posterior import NotConvergedError, Posterior
 
 if TYPE_CHECKING:
     from headcount.engines.engine import Engine
     from headcount.observe import Problem
+    from headcount.posterior import Outcome
 
 
 def run(
@@ -52,15 +53,15 @@ def run(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
-    choice = chosen(problem, engine)
+    choice, automatic = chosen(problem, engine), isinstance(as_engine(engine), Auto)
+    try:
+        outcome = _answered(problem, choice, automatic, rng, progress)
+    except TooLongError:
+        if not automatic:
+            raise
+        choice = select(problem, summing=False)
+        outcome = _answered(problem, choice, automatic, rng, progress)
     picked = choice.engine
-    if picked.random and rng is None and isinstance(as_engine(engine), Auto):
-        rng = SAMPLING_SEED
-    _require_answerable(problem, picked, rng)
-    outcome = answer(picked, problem, rng=generator(0 if rng is None else rng), progress=progress)
-    outcome.info["chosen"] = choice
-    if isinstance(rng, (int, np.integer)):
-        outcome.info["seed"] = int(rng)
     posterior = Posterior(problem, picked, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
@@ -74,6 +75,25 @@ def run(
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _answered(
+    problem: Problem,
+    choice: Choice,
+    automatic: bool,
+    rng: np.random.Generator | int | None,
+    progress: bool | None,
+) -> Outcome:
+    """The outcome of the chosen engine, with the choice and the seed in its `info`."""
+    picked = choice.engine
+    if picked.random and rng is None and automatic:
+        rng = SAMPLING_SEED
+    _require_answerable(problem, picked, rng)
+    outcome = answer(picked, problem, rng=generator(0 if rng is None else rng), progress=progress)
+    outcome.info["chosen"] = choice
+    if isinstance(rng, (int, np.integer)):
+        outcome.info["seed"] = int(rng)
+    return outcome
 
 
 def _sizes_not_told(problem: Problem) -> str:

@@ -62,13 +62,16 @@ class Choice:
     reason: str
 
 
-def select(problem: Problem, *, sampling: bool = True) -> Choice:
+def select(problem: Problem, *, sampling: bool = True, summing: bool = True) -> Choice:
     """What ``infer`` picks for this problem, and why; nothing is run, and nothing large is allocated.
 
     Parameters
     ----------
     sampling
         Whether the choice may be a sampler, which gives no evidence (where this is needed: False).
+    summing
+        Whether the choice may be an exact sum over numbers that are not known. How far it goes is guessed before the run; where that
+        was too little, `infer` chooses again without.
 
     Notes
     -----
@@ -86,7 +89,7 @@ def select(problem: Problem, *, sampling: bool = True) -> Choice:
     counted = counted_size(problem)
     asked = problem.core if counted is None else problem.of_candidates(counted)
     several = problem.core.numbers is not None and (counted is None or len(counted.cloud.members) > 1)
-    found = _summed(problem.core, sampling=sampling) if several else None
+    found = _summed(problem.core, sampling=sampling) if several and summing else None
     found = found or _selected(asked, sampling=sampling)
     words = problem._flock_words
     return Choice(found.engine, f"{found.reason}; {words}") if words else found

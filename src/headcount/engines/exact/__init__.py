@@ -21,7 +21,7 @@ from headcount.engines.exact._enumerate import (
     widened,
 )
 from headcount.engines.exact._few_individuals import QUICK, few_individuals_beliefs, few_individuals_fit
-from headcount.observe import ProblemError
+from headcount.errors import TooLongError
 
 if TYPE_CHECKING:
     from headcount.observe import Problem
@@ -85,7 +85,7 @@ class Enumerate(DirectEngine):
             if problem.numbers is None
             else f"sizes up to {[w.high for w in windows]}"
         )
-        raise ProblemError(
+        raise TooLongError(
             f"Enumerate would list {entries:.3g} table entries and lists at most {self.most:.3g} ({number}); the exact recursion over "
             f"count states does not fit either: {counts}; nor the one over individuals: {individuals}. Use PathGibbs for a reference answer"
         )
