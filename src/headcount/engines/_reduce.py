@@ -7,7 +7,7 @@ candidates, of whom some may be absent. What comes back is seen through the clou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from headcount.observe import ProblemError
 from headcount.observe.cloud import SIZES, Candidates
 from headcount.population import Exactly, Overdispersion, PoissonSize, as_law
 from headcount.population._size import Within
-from headcount.posterior import Outcome, Status
+from headcount.posterior import Beliefs, Outcome, Status
 from headcount.posterior.derived import ViewBeliefs
 from headcount.posterior.one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
 from headcount.posterior.program import MOST_NAMED, contradiction, size_range
@@ -356,13 +356,17 @@ def _phi_settled(
             break
     else:
         outcome = replace(outcome, status=Status.BUDGET)
-    rows = dispersion.row_correlations(tree)
-    if rows is not None and beliefs.log_evidence is not None and np.concatenate(rows).max() > CLUMPED:
-        found["log_evidence_note"] = (
-            "rows that vary so much have no Gaussian law: the evidence may be off by half a nat or more; Enumerate sums over their own"
-        )
+    found |= _clumped(dispersion.row_correlations(tree), beliefs)
     kept = replace(beliefs, diagnostics={**beliefs.diagnostics, **found})  # type: ignore[type-var]
     return replace(outcome, beliefs=kept)
+
+
+def _clumped(rows: Sequence[Array] | None, beliefs: Beliefs) -> dict[str, str]:
+    """What to say of an evidence with rows that vary strongly; nothing elsewhere."""
+    if rows is None or beliefs.log_evidence is None or np.concatenate(rows).max() <= CLUMPED:
+        return {}
+    note = "rows that vary so much have no Gaussian law: the evidence may be off by half a nat or more; Enumerate sums over their own"
+    return {"log_evidence_note": note}
 
 
 def _first_counts(

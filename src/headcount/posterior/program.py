@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from headcount.errors import shown
 from headcount.observe import Exact, Site
 from headcount.observe.cloud import SIZES
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,6 +53,15 @@ class Conflict(NamedTuple):
     """By how many individuals at least some of them are wrong, added up."""
     names: list[str]
 
+    def in_words(self, given: Mapping[str, tuple[float, str]], *, exact: bool) -> str:
+        """What to say of them."""
+        named = shown([given[name][1] for name in self.names], MOST_NAMED)
+        return (
+            f"{'exact counts' if exact else 'counts'} contradict each other, by {self.apart:.6g} "
+            f"individual{'' if self.apart == 1 else 's'} in all: with the moves that the model allows and the population as given, not all "
+            f"of these can hold: {named}; correct one of them"
+        )
+
 
 class TableProgram:
     """The equations of one problem."""
@@ -67,16 +77,19 @@ class TableProgram:
         self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
         rows, values = zip(*self._structural(), strict=True)
         self.structural, self.zeros = sparse.vstack(rows, format="csr"), np.concatenate(values)
-        sites = [site for site in problem.sites if site.noise.exact]
-        self.exact = self._stacked([self.seen(site) for site in sites])
-        self.counts = np.concatenate([np.zeros(0), *(site.noise.counts for site in sites)])
-        reads = [site for site in problem.sites if not site.noise.exact]
-        fewest = np.concatenate([np.zeros(0), *map(fewest_read, reads)])
-        needed = np.flatnonzero(fewest > 0)
-        self.read, self.fewest = self._stacked([self.seen(site) for site in reads])[needed], fewest[needed]
-        names = [[name for site in some for name in site.names] for some in (sites, reads)]
-        self.names = [*names[0], *(names[1][k] for k in needed)]
+        self.exact, self.counts, exact = self._observed(exact=True)
+        self.read, self.fewest, reads = self._observed(exact=False)
+        self.names = [*exact, *reads]
         """Of exact counts, and of the readings that need somebody."""
+
+    def _observed(self, *, exact: bool) -> tuple[Any, Array, list[str]]:
+        """Rows of the exact counts or of all others, and the fewest individuals and the names of those that need some."""
+        sites = [site for site in self.problem.sites if site.noise.exact == exact]
+        fewest = np.concatenate([np.zeros(0), *map(fewest_read, sites)])
+        names = [name for site in sites for name in site.names]
+        needed = np.arange(len(names)) if exact else np.flatnonzero(fewest > 0)
+        rows = self._stacked([self.seen(site) for site in sites])
+        return rows[needed], fewest[needed], [names[k] for k in needed]
 
     def _structural(self) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
@@ -150,6 +163,16 @@ class TableProgram:
             c: whole[s:e].reshape(d.shape)
             for c, d, s, e in zip(self.cliques, self.domains, self.starts, self.starts[1:], strict=False)
         }
+
+    @property
+    def has_units(self) -> bool:
+        """Whether exact counts are of units, or of some: an odd one may then be impossible."""
+        return bool((self.exact.data != 1.0).any() or (self.counts % 1.0 > 0).any())
+
+    def units(self, fewest: Sequence[float]) -> Array:
+        """How many individuals one of every count is, from the fewest individuals as they were given."""
+        own = np.append(self.counts, self.fewest)
+        return np.where(own > 0, np.asarray(fewest) / np.where(own > 0, own, 1.0), 1.0)
 
     def conflict(self, units: Array, *, whole: bool = False) -> Conflict | None:
         """The counts that contradict each other, given the model and the sizes; None where some population has them all.
@@ -364,35 +387,32 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     Beside exact counts and impossible moves only: elsewhere readings leave everything possible that single counts do. Where a run has
     ``failed``, many entries are looked at, and whole individuals; elsewhere these only where some count for more than one.
     """
-    from headcount.errors import shown
-
     core = problem.core
-    if _entries(core) > (MOST_AFTER_FAILURE if failed else MOST_ENTRIES):
+    exact = any(site.noise.exact for site in core.sites)
+    most = MOST_AFTER_FAILURE if failed else MOST_ENTRIES
+    if _entries(core) > most or not (exact or failed or _forbids_moves(core)):
         return None
-    exact, model = any(site.noise.exact for site in core.sites), core.model
-    if not (exact or failed) and all((model.marginal(c) > 0).all() for c in model.junction_tree.cliques):
-        return None
-    program = TableProgram(core)
-    needed, words = {}, {}
-    for site in problem.sites:
-        fewest = site.noise.counts if site.noise.exact else fewest_read(site)
-        for name, y, low in zip(site.names, site.noise.counts, fewest, strict=True):
-            needed[name] = low
-            words[name] = f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)")
-    own = np.append(program.counts, program.fewest)
-    units = np.array(
-        [needed.get(name, low) / low if low else 1.0 for name, low in zip(program.names, own, strict=True)]
-    )
+    program, given = TableProgram(core), _as_given(core) | _as_given(problem)
+    units = program.units([given[name][0] for name in program.names])
     found = program.conflict(units)
-    if found is None and (failed or (program.exact.data != 1.0).any() or (own % 1.0 > 0).any()):
+    if found is None and (failed or program.has_units):
         found = program.conflict(units, whole=True)
-    if found is None:
-        return None
-    return (
-        f"{'exact counts' if exact else 'counts'} contradict each other, by {found.apart:.6g} "
-        f"individual{'' if found.apart == 1 else 's'} in all: with the moves that the model allows and the population as given, not all "
-        f"of these can hold: {shown([words.get(name, name) for name in found.names], MOST_NAMED)}; correct one of them"
-    )
+    return None if found is None else found.in_words(given, exact=exact)
+
+
+def _forbids_moves(problem: Problem) -> bool:
+    """Whether some configuration of a clique is impossible."""
+    model = problem.model
+    return any(not (np.asarray(model.marginal(tuple(c))) > 0).all() for c in model.junction_tree.cliques)
+
+
+def _as_given(problem: Problem) -> dict[str, tuple[float, str]]:
+    """By the name of every count: the fewest individuals it allows, and what was given, in words."""
+    return {
+        name: (low, f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)"))
+        for site in problem.sites
+        for name, y, low in zip(site.names, site.noise.counts, fewest_read(site), strict=True)
+    }
 
 
 MOST_NAMED = 12
@@ -400,7 +420,9 @@ MOST_NAMED = 12
 
 
 def fewest_read(site: Site) -> Array:
-    """Fewest individuals of every count that its readings allow: one where a Poisson count is positive, say."""
+    """Fewest individuals of every count that its readings allow: one where a Poisson count is positive, say; all where it is exact."""
+    if site.noise.exact:
+        return np.asarray(site.noise.counts, dtype=float)
     low = np.maximum(np.ceil(site.noise.domain_low), 0.0) * np.ones(len(site))
     with np.errstate(all="ignore"):
         return np.asarray(low + np.isneginf(site.noise.log_prob(low)))
