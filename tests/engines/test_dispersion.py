@@ -392,3 +392,18 @@ def test_intervals_of_flows_hold_where_rows_vary():
             held.append(((world.flows[0] >= lower) & (world.flows[0] <= upper)).mean())
     assert np.mean(held[::2]) >= 0.7
     assert np.mean(held[1::2]) < 0.4
+
+
+@pytest.mark.parametrize(("rho", "said"), [(0.1, False), (0.3, True)])
+def test_an_evidence_that_strong_scatter_spoils_is_said(rho: float, said: bool) -> None:
+    """At rho .3 the law of a row has two ends: TiltedEP's evidence beside flows is .8 nats off, and the diagnostics say so."""
+    chain = hc.MarkovChain([0.5, 0.4, 0.1], [[0.4, 0.5, 0.1], [0.5, 0.4, 0.1], [0.2, 0.2, 0.6]], length=2)
+    flows = hc.Exact([[np.nan, 1, 0], [np.nan, np.nan, 0], [0, 0, 0]], on=(0, 1))
+    problem = hc.Problem(
+        chain, 4, [hc.Exact([[2, 2, 0], [2, 2, np.nan]]), flows], dispersion=hc.Overdispersion(rho=rho)
+    )
+    found, exact = hc.infer(problem, "TiltedEP"), hc.infer(problem, "Enumerate")
+    off = abs(found.log_evidence - exact.log_evidence)
+    assert (off > 0.5) == said, off
+    assert ("log_evidence_note" in found.diagnostics) == said
+    assert "log_evidence_note" not in exact.diagnostics

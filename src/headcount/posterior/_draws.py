@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount._compile import bare, kernel
-from headcount.posterior.program import TableProgram, site_matrix
+from headcount.posterior.program import TableProgram, fewest_read, site_matrix
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -165,10 +165,7 @@ def _fewest(problem: Problem, node: Scope) -> Array:
     fewest = np.zeros(problem.model.domain(node).size)
     for site in problem.sites:
         if site.scope == node and site.index is not None and not site.noise.exact:
-            low = np.maximum(np.ceil(site.noise.domain_low), 0.0)
-            with np.errstate(all="ignore"):
-                low += np.isneginf(site.noise.log_prob(low))
-            np.maximum.at(fewest, site.index, low)
+            np.maximum.at(fewest, site.index, fewest_read(site))
     return fewest
 
 

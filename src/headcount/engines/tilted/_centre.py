@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,18 +21,19 @@ from headcount.engines._cost import MOST_AT_ONCE
 from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
 from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
 from headcount.engines.engine import iterate
+from headcount.engines.tilted._projection import LEAST_SD
 from headcount.population import PoissonSize
-from headcount.posterior.program import size_range
+from headcount.posterior.program import size_range, told_by_sizes
 from headcount.structure import Known, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from headcount._types import Array, Mask
     from headcount.individual import FactoredTree, Model, RootedTree
-    from headcount.observe import Observation
+    from headcount.observe import Observation, Problem
     from headcount.population import Numbers
 
 
@@ -52,6 +53,10 @@ SHARP = 1.0
 MOST_WHOLE = 10**10
 """Expected counts are rounded by about 1e-13 N; in larger populations whole numbers are not told apart by any reading."""
 
+JOINT_SITES = 3
+"""Sites of sizes, at most, that are projected together: of two sizes and their sum."""
+MISSED = 1e-6
+"""Individuals below zero that are rounding."""
 LEAST_SPREAD = 1e-12
 """Binomial variance, relative to N, below which a count is known and its dispersion is rounding divided by rounding."""
 
@@ -65,6 +70,39 @@ def sharp(noise: Observation, population: float) -> Mask:
     if v is not None and v.ndim == 1 and population <= MOST_WHOLE:
         return v < SHARP**2
     return np.zeros(noise.counts.shape, dtype=bool)
+
+
+class ToldBySizes(NamedTuple):
+    """Readings of counts :math:`n = c + SN` that exact counts make a function of the sizes N; flat positions, noise, S and c."""
+
+    entries: NDArray[np.intp]
+    noise: Observation
+    slopes: Array
+    without: Array
+
+    def log_prob(self, sizes: Sequence[Array], g: Array) -> Array:
+        """The sum of log ℓ(y | n) − g n, at sizes that are broadcast against each other; −∞ where a count would be negative."""
+        n = self.without + sum(
+            slope * np.asarray(size)[..., None] for slope, size in zip(self.slopes.T, sizes, strict=True)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_p = self.noise.log_prob(np.maximum(n, 0.0)) - g[self.entries] * n
+        return np.where(n > -MISSED, log_p, -np.inf).sum(axis=-1)
+
+
+def _told_by_sizes(problem: Problem, which: Mask) -> tuple[ToldBySizes, ...]:
+    """The readings among some entries that exact counts make functions of the sizes, by noise."""
+    found = told_by_sizes(problem)
+    if found is None:
+        return ()
+    slopes, without = found
+    which = which & ~np.isnan(without)
+    return tuple(
+        ToldBySizes(index[pick], noise.take(pick), slopes[index[pick]], without[index[pick]])
+        for index, noise in problem.noises
+        for pick in [np.flatnonzero(which[index])]
+        if len(pick)
+    )
 
 
 @dataclass(frozen=True)
@@ -84,6 +122,8 @@ class Roles:
     """How the Gaussian's moments are found."""
     sizes: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, np.intp))
     """Entries that are sizes of groups (`_size_sites`): active, too."""
+    told: tuple[ToldBySizes, ...] = ()
+    """Readings of counts that are a function of the sizes, given exact counts: projected with these."""
 
     @classmethod
     def of(cls, tilts: Tilts, *, whole: bool = False, solver: Solver | None = None) -> Roles:
@@ -106,7 +146,12 @@ class Roles:
         linear = np.concatenate([s.noise.linear() for s in sites]) & ~exact & ~gaussian & ~known & ~sizes
         active = ~(exact | gaussian | linear | known)
         read = np.where(known, values, 0.0)
-        return cls(tilts, active, linear, exact, gaussian, known, read, solver, np.flatnonzero(sizes))
+        told = (
+            _told_by_sizes(tilts.problem, active & ~sizes) if whole and 0 < sizes.sum() <= JOINT_SITES else ()
+        )
+        for part in told:
+            active[part.entries] = False
+        return cls(tilts, active, linear, exact, gaussian, known, read, solver, np.flatnonzero(sizes), told)
 
     @cached_property
     def matrix_free(self) -> bool:
@@ -226,6 +271,19 @@ class Centre:
             where = slice(offsets[k], offsets[k + 1])
             pull[where] = steep - precision @ deviation[where]
         return pull
+
+    @cached_property
+    def poisson_tau(self) -> Array | None:
+        """The site that makes the one unknown size beside exact counts a Poisson number; None where several are, or nothing is exact."""
+        roles = self.roles
+        if self.numbers is None or len(roles.sizes) != 1 or not roles.exact.any():
+            return None
+        mean, variance = (
+            float(x[self.numbers.unknown[0]]) for x in (self.numbers.mean, self.numbers.variance)
+        )
+        tau = np.zeros_like(self.g)
+        tau[roles.sizes] = 1.0 / mean - 1.0 / max(variance, LEAST_SD**2)
+        return tau
 
     @cached_property
     def dispersion(self) -> Array:

@@ -42,6 +42,7 @@ from headcount.engines._tilting import Tilts, kind_on_device
 from headcount.engines.engine import DirectEngine, Engine, Rule, number, one_of, or_none, whole
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.posterior import Beliefs, GaussianBeliefs
+from headcount.posterior.program import FORCED
 from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure.base import itself
 
@@ -156,7 +157,7 @@ def gaussian_beliefs(
     drawn = structure.field(*sites) if structure.monte_carlo else None
     probable: tuple[float, float] | None
     if centre.roles.exact.any():
-        probable = _log_z_of_masses(centre, tau, nu)
+        probable = _log_z_of_exact(centre, tau, nu)
     elif drawn is not None:
         probable = drawn.log_z
     else:
@@ -178,8 +179,8 @@ def gaussian_beliefs(
 
 
 _NO_EVIDENCE = (
-    "there is no evidence: beside exact counts it is given where they are independent cells, or up to 1 500 cells, flows and sums, "
-    "where the Gaussian gives them a probability below one, and where they do not hold an unknown size at an end of its law"
+    "there is no evidence: it is given where an unknown size is not held at one number; beside exact counts where they are independent "
+    "cells, or up to 1 500 cells, flows and sums, and where the Gaussian gives them a probability below one"
 )
 
 
@@ -212,13 +213,31 @@ MISFIT = 1e-4
 """Individuals, relative to √N, by which a certain count may miss what the others leave for it before the number is not given."""
 
 
+def _log_z_of_exact(centre: Centre, tau: Array, nu: Array) -> tuple[float, float] | None:
+    """log Z with exact counts as unit masses, as `_log_z_of_masses`; beside one unknown size those of the cloud of Poisson counts.
+
+    There the size's site and law are told from Poisson's by whole numbers already, and may leave no Gaussian without the exact counts:
+    they give the ratio of densities only.
+    """
+    cloud = centre.poisson_tau
+    if cloud is None:
+        return _log_z_of_masses(centre, tau, nu)
+    none = np.zeros_like(nu)
+    found = _log_z_of_masses(centre, cloud, none)
+    return (
+        None
+        if found is None
+        else (found[0] + centre.solve(tau, nu)[2] - centre.solve(cloud, none)[2], found[1])
+    )
+
+
 def _log_z_of_masses(centre: Centre, tau: Array, nu: Array) -> tuple[float, float] | None:
     """log Z of the structure with exact counts as unit masses, and its Monte-Carlo error; None where no number can be trusted.
 
     That is where without the constraints there is no Gaussian, and where there are too many exact flows or sums.
     """
     sites = centre.roles.tilts.problem.sites
-    exact = [k for k, site in enumerate(sites) if site.noise.exact]
+    exact = [k for k, site in enumerate(sites) if site.noise.exact and site.source != FORCED]
     split = centre.roles.tilts.split
     try:
         # Without matrices only the covariance of what is seen is made, not that of whole tables.

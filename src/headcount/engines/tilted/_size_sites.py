@@ -188,7 +188,9 @@ class ExactSizes(NamedTuple):
         return log_correction
 
 
-def size_sites(sizes: Sizes, here: Entries, exact: ExactSizes | None) -> Projected:
+def size_sites(
+    sizes: Sizes, here: Entries, exact: ExactSizes | None, told: Callable[[Sequence[Array]], Array]
+) -> Projected:
     """Match means and (co)variances of the cavity times t, summed over whole numbers: of two sizes together, of others one by one.
 
     Parameters
@@ -197,16 +199,25 @@ def size_sites(sizes: Sizes, here: Entries, exact: ExactSizes | None) -> Project
         One entry per size; where there are two, one more for their sum.
     exact
         What exact counts leave of the one size; None where there are more, or nothing is exact.
+    told
+        Log-likelihood of the readings that one or two sizes tell.
     """
     count = len(sizes.laws)
     if count <= 2:
-        return _projected(sizes, here, None if exact is None else exact.correction())
-    parts = [_projected(sizes.take(k), Entries(*(x[k : k + 1] for x in here)), None) for k in range(count)]
+        return _projected(sizes, here, None if exact is None else exact.correction(), told)
+    parts = [
+        _projected(sizes.take(k), Entries(*(x[k : k + 1] for x in here)), None, told) for k in range(count)
+    ]
     tau, nu = (np.concatenate([getattr(part, name) for part in parts]) for name in ("tau", "nu"))
     return Projected(tau, nu, sum(p.log_site for p in parts), max(p.change for p in parts), None)
 
 
-def _projected(sizes: Sizes, here: Entries, correction: Callable[[Array], Array] | None) -> Projected:
+def _projected(
+    sizes: Sizes,
+    here: Entries,
+    correction: Callable[[Array], Array] | None,
+    told: Callable[[Sequence[Array]], Array],
+) -> Projected:
     r"""Sites of one size, or of two and their sum. Deviations δ are from the centre κ'.
 
     With :math:`\delta = Uy` the directions that are not certain, the cavity of y has the precision :math:`V_y^{-1} - U^\top T U`, V and T
@@ -222,6 +233,7 @@ def _projected(sizes: Sizes, here: Entries, correction: Callable[[Array], Array]
     if not basis.size:  # known by exact counts: t is a constant
         at = np.rint(at)
         ratio = 0.0 if (spread <= CERTAIN).any() else float(sizes.log_ratio(list(at)))
+        ratio += float(told(list(at)))
         return Projected(np.zeros_like(here.tau), np.zeros_like(here.nu), ratio - float(g @ at), 0.0, None)
     along = inverse @ covariance @ inverse.T
     now, y_mean = np.linalg.inv(along), inverse @ mean
@@ -235,7 +247,7 @@ def _projected(sizes: Sizes, here: Entries, correction: Callable[[Array], Array]
         pulled = [sum(row[j] * y[j] for j in range(len(y))) for row in precision]
         log_c = sum(y[i] * (around[i] - 0.5 * pulled[i]) for i in range(len(y)))
         n = [_whole(at[k] + sum(basis[k, i] * y[i] for i in range(len(y)))) for k in range(count)]
-        total = log_c + sizes.log_ratio(n) - sum(g[k] * n[k] for k in range(count))
+        total = log_c + sizes.log_ratio(n) + told(n) - sum(g[k] * n[k] for k in range(count))
         return np.asarray(total if correction is None else total + correction(n[0]))
 
     root = np.linalg.cholesky(along)
