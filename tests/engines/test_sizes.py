@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reproduction.rivals import NLBP, EdgeEP, Gibbs
 from scipy.special import gammaln, logsumexp
-from scipy.stats import binom, norm, poisson
+from scipy.stats import binom, nbinom, norm, poisson
 from tests.graphs import awkward_models
 
 import headcount as hc
@@ -569,3 +569,27 @@ def test_an_unknown_number_beside_flows_with_corners(seed):
     assert found.population.mean == pytest.approx(exact.population.mean, abs=0.05 * exact.population.sd)
     assert found.population.sd == pytest.approx(exact.population.sd, rel=0.03)
     assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.05)
+
+
+@pytest.mark.parametrize("law", [hc.Unknown(), hc.About(60, sd=200), hc.Between(1, 5000)], ids=str)
+@pytest.mark.parametrize(("total", "dispersion"), [(5.0, 50.0), (65.0, 5.0), (400.0, 5.0), (400.0, 50.0)])
+@pytest.mark.parametrize("graph", ["chain", "loop"])
+def test_a_reading_of_everybody_is_the_sum_over_their_number(graph, law, total, dispersion):
+    """One total, however much it scatters: mean, sd and evidence of the sum over N, on a chain and on a network with a loop."""
+    ring = {pair: np.eye(2) for pair in (("a", "b"), ("b", "c"), ("c", "a"))}
+    model = CHAIN if graph == "chain" else hc.DiscreteModel({v: (0, 1) for v in "abc"}, ring)
+    reading = hc.NegativeBinomial(
+        [total],
+        dispersion=dispersion,
+        on=model.variables[-1],
+        sums=[[1.0] * len(model.states[model.variables[-1]])],
+    )
+    found = hc.infer(hc.Problem(model, law, reading), "TiltedEP")
+    n = np.arange(1.0, 100_000.0)
+    log_p = law.log_pmf(n) + nbinom.logpmf(total, dispersion, dispersion / (dispersion + n))
+    evidence = logsumexp(log_p)
+    p = np.exp(log_p - evidence)
+    sd = np.sqrt(p @ n**2 - (p @ n) ** 2)
+    assert found.population.mean == pytest.approx(p @ n, abs=0.01 * sd)
+    assert found.population.sd == pytest.approx(sd, rel=0.01)
+    assert found.log_evidence == pytest.approx(evidence, abs=0.002)

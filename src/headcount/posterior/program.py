@@ -20,7 +20,7 @@ import numpy as np
 from headcount.errors import shown
 from headcount.observe import Exact, Site
 from headcount.observe.cloud import SIZES
-from headcount.tables import Domain
+from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -442,10 +442,37 @@ def certain_sites(problem: Problem) -> list[Site] | None:
 
 
 def told_by_sizes(problem: Problem) -> tuple[Array, Array] | None:
-    """See `TableProgram.told_by_sizes`; None where nothing is exact, and where there are too many entries to look."""
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
-        return None
-    return TableProgram(problem).told_by_sizes()
+    """See `TableProgram.told_by_sizes`; None where there are too many entries to look. Where nothing is exact, totals are told."""
+    if not any(site.noise.exact for site in problem.sites):
+        # Two sizes are summed over in blocks, which a reading of their sum alone is too narrow for: it has a site of its own.
+        one = problem.numbers is not None and len(problem.numbers.unknown) == 1
+        return _totals(problem) if one else None
+    return TableProgram(problem).told_by_sizes() if _entries(problem) <= MOST_CERTAIN else None
+
+
+def _totals(problem: Problem) -> tuple[Array, Array]:
+    """The same where nothing is exact: a sum over a variable's states that has one weight per group is a function of the sizes."""
+    numbers, model = problem.numbers, problem.model
+    assert numbers is not None
+    known = np.setdiff1d(np.arange(len(numbers.laws)), numbers.unknown)
+    slopes, without = [], []
+    for site in problem.sites:
+        own = np.full((len(site), len(numbers.unknown)), np.nan), np.full(len(site), np.nan)
+        sums = site.weights is not None or site.size == 1
+        if sums and len(site.scope) == 1 and site.scope != (SIZES,) and len(site) * site.size <= MOST_CERTAIN:
+            of_group = np.ones((1, site.size), dtype=bool)
+            if SIZES in model.states:
+                of_group = dense(model.marginal((SIZES, *site.scope))) > 0
+            weights = dense(site_matrix(site))
+            each = weights @ of_group.T / np.maximum(of_group.sum(axis=1), 1)
+            told = (np.abs(weights[:, None] - each[:, :, None]) * of_group).max(axis=(1, 2)) == 0.0
+            own[0][told], own[1][told] = (
+                each[told][:, numbers.unknown],
+                each[told][:, known] @ numbers.mean[known],
+            )
+        slopes.append(own[0])
+        without.append(own[1])
+    return np.concatenate(slopes), np.concatenate(without)
 
 
 def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
