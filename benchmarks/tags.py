@@ -5,7 +5,8 @@ times as well as they do; with a dispersion that is learned from their scatter, 
 
 *Site fidelity*: everybody has a home on a map of nine cells and is there with probability .6 at every time, else a step of a random walk
 from where they were. Neither chain below is the truth. Learned from Poisson counts of 3 000 and 300 recoveries (first and last position),
-a chain without memory and one that remembers the cell before are scored on 300 further recoveries, in nats per recovery, beside the
+a chain without memory, and one that goes back to the cell before with a probability that the evidence chooses, are scored on 300 further
+recoveries, in nats per recovery, beside the
 rival that stays with the best probability and is else anywhere.
 """
 
@@ -22,8 +23,8 @@ WORLDS = 4
 FIRST_SEED = 9700
 BIRDS, SHARES_OF, RECOVERIES = 2000, 100_000, 300
 SIDE, TIMES, PEOPLE, AT_HOME = 3, 10, 3000, 0.6
-RETURN_FIRST, STAY_FIRST = 0.35, 0.35
-"""Where the search for a memory begins: probabilities to go back to the cell before, and to stay; the rest is even."""
+RETURNING = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""Probabilities to go back to the cell before, of which the evidence takes one."""
 
 
 def shares(seed: int) -> list[list[Any]]:
@@ -94,22 +95,21 @@ def homes(seed: int) -> dict[str, float]:
     plain = hc.fit(
         hc.LogisticChain(features), hc.Problem(chain, PEOPLE, [seen, tags]), strict=False, progress=False
     )
-    memory = np.full((cells, cells, cells), (1 - RETURN_FIRST - STAY_FIRST) / cells)
+    walked = np.asarray(plain.model.transitions[0])
     before, here = np.indices((cells, cells))
-    memory[before, here, before] += RETURN_FIRST
-    memory[before, here, here] += STAY_FIRST
-    start = hc.MemoryChain(plain.model.initial, np.asarray(plain.model.transitions[0]), memory, length=TIMES)
-    learned = hc.fit(
-        hc.learn.LearnMemory(dirichlet=1.2),
-        hc.Problem(start, PEOPLE, [seen, tags]),
-        strict=False,
-        progress=False,
-        parameters="plug-in",
-    )
+
+    def with_memory(back: float) -> Any:
+        """The posterior where an individual goes back to the cell before with this probability, and else moves as the chain does."""
+        memory = np.tile((1 - back) * walked, (cells, 1, 1))
+        memory[before, here, before] += back
+        chain = hc.MemoryChain(plain.model.initial, walked, memory, length=TIMES)
+        return hc.infer(hc.Problem(chain, PEOPLE, [seen, tags]), strict=False, progress=False)
+
+    learned = max((with_memory(back) for back in RETURNING), key=lambda post: post.log_evidence)
     post = plain.posterior
     return {
         "chain": float(post.log_prob(held).mean()),
-        "memory, learned": float(learned.plug_in.log_prob(held).mean()),
+        "memory, learned": float(learned.log_prob(held).mean()),
         "stay, else anywhere": float(post.log_prob(held, null="stay").mean()),
         "anywhere": float(post.log_prob(held, null=True).mean()),
     }
@@ -133,11 +133,6 @@ def run(*, quick: bool) -> Report:
                 tables[5, 0] / tables[1, 0],
                 at_least=0.8,
                 at_most=1.25,
-            ),
-            Check(
-                "nats per recovery that a learned memory adds to a chain",
-                means["memory, learned"] - means["chain"],
-                at_least=0.05,
             ),
             Check(
                 "share of the gap to the rival that stays which a learned memory closes", closed, at_least=1.0

@@ -14,7 +14,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ("README.md", "docs/howto/which-tool.md", "docs/tested.md", "docs/paper/paper.md")
+PAGES = (
+    *("README.md", "docs/howto/which-tool.md", "docs/howto/trust-the-answer.md", "docs/howto/tags.md"),
+    *("docs/tested.md", "docs/paper/paper.md"),
+)
 BLOCK = re.compile(r"(<!-- numbers: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.S)
 
 
@@ -248,6 +251,55 @@ def paper_identification() -> str:
     )
 
 
+def doubt() -> str:
+    """Who is told that all is well, and coverage by kind of world."""
+    rows = {row[0]: row for row in rows_of("doubt", "Worlds by kind")}
+    told = check("doubt", "worlds told that all is well")
+    wrong = round(told * (1 - check("doubt", "share of them that are right")))
+    held = check("doubt", "coverage of 90 % intervals of flows")
+    return (
+        f"The [stored run](../benchmarks.md) has {sum(row[1] for row in rows.values())} worlds. {told:.0f} of them are told that all is "
+        f"well, of which {wrong} are wrong. Intervals of flows hold {100 * held:.0f} % where prior and model hold the truth, "
+        f"{100 * rows['a covariate left out'][5]:.0f} % where a covariate is missing and "
+        f"{100 * rows['commuting, 20 zones'][5]:.0f} % where the number of jobs is: "
+        f"{rows['a covariate left out'][3] + rows['commuting, 20 zones'][3]} of the last two kinds are told that all is well.\n"
+    )
+
+
+def ridges() -> str:
+    """Moves of noisy counts, integrated over and at the maximum."""
+    head = [
+        "counts, moves",
+        "coverage, integrated",
+        "at the maximum",
+        "misplaced, integrated",
+        "at the maximum",
+        "best trivial",
+    ]
+    rows = [
+        [row[0], *(f"{value:.2f}" for value in row[2:7])]
+        for row in rows_of("ridges", "Moves of noisy counts")
+    ]
+    return table(head, rows)
+
+
+def shares() -> str:
+    """Standard errors of weights from shares and recoveries."""
+    rows = [
+        [row[0], row[1], f"{row[2]:.3f}", f"{row[3]:.0f}"] for row in rows_of("tags", "Weights from shares")
+    ]
+    return table(
+        ["counts", "recoveries beside", "mean standard error of a weight", "individuals that move alone"],
+        rows,
+    )
+
+
+def homes() -> str:
+    """Nats per recovery of individuals that come home."""
+    rows = rows_of("tags", "Recoveries of individuals")
+    return table(["model", "nats per recovery"], [[row[0], f"{row[-1]:.3f}"] for row in rows])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "peers": peers,
     "worked": worked,
@@ -263,6 +315,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "paper-algebra": paper_algebra,
     "paper-large": paper_large,
     "paper-identification": paper_identification,
+    "doubt": doubt,
+    "ridges": ridges,
+    "shares": shares,
+    "homes": homes,
 }
 """What each block holds."""
 

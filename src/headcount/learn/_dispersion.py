@@ -94,6 +94,10 @@ BY_ROW = "row"
 """`ToEstimate.by` of one value per cell that moves start from."""
 ROUGH_FROM = 5
 """Problems from which the start of the search is read."""
+FEWEST_SHARED = 10
+"""Counts that sequences have in common from which on correlations of their residuals are looked at: chance makes .3 of ten."""
+LEAST_WIDER = 1.1
+"""Factor on a standard error below which it is left as it is."""
 
 
 @dataclass
@@ -619,3 +623,27 @@ def moving_together(problem: Problem, dispersion: Dispersion | str) -> Problem:
             "dispersion is given, and the chain's concentration says how moves scatter, too: give one of them"
         )
     return problem.with_dispersion(dispersion)
+
+
+def with_common_causes(
+    estimate: DispersionEstimate, posteriors: Sequence[Posterior]
+) -> tuple[DispersionEstimate, str]:
+    r"""The estimate with the error that residuals leave which sequences (years) share, and words for it; "" where they share none.
+
+    A dispersion is read off squares of residuals. Where those of two of K sequences at the same counts have the correlation r, the
+    variance of the sum of squares is :math:`1 + (K - 1) r^2` times that of independent ones. r² is the mean over pairs, less the 1/M that
+    chance makes of M counts.
+    """
+    if len(posteriors) < 2 or len({p.fit_check.names for p in posteriors}) > 1:
+        return estimate, ""
+    residuals = np.array([p.fit_check.residual for p in posteriors])
+    told = np.isfinite(residuals).all(axis=0)
+    if told.sum() < FEWEST_SHARED:
+        return estimate, ""
+    count = len(posteriors)
+    squares = np.corrcoef(residuals[:, told])[np.triu_indices(count, 1)] ** 2
+    wider = float(np.sqrt(1.0 + (count - 1) * max(squares.mean() - 1.0 / told.sum(), 0.0)))
+    if wider < LEAST_WIDER:
+        return estimate, ""
+    text = f"sequences share causes of their residuals: the standard error of the dispersion is {wider:.2g} times that without"
+    return replace(estimate, psi_error=wider * estimate.psi_error), text

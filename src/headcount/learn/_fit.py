@@ -23,7 +23,14 @@ from headcount.individual import Model, ModelError
 from headcount.individual._log_linear import require_counts
 from headcount.learn._between import tables_differ
 from headcount.learn._climb import Climber, ClimbState
-from headcount.learn._dispersion import asks_for_estimate, from_flows, in_turn, moving_together, problems_on
+from headcount.learn._dispersion import (
+    asks_for_estimate,
+    from_flows,
+    in_turn,
+    moving_together,
+    problems_on,
+    with_common_causes,
+)
 from headcount.learn._expect import PRIOR_ROUNDS, Expectation, Objective, run_here, running, settled
 from headcount.learn._family import Family, Parametrisation, Tables, bind, relative_error, settle, true_values
 from headcount.learn._files import data_of, fingerprint, read, write
@@ -379,6 +386,7 @@ def _dispersed(
     again = partial(learned, how=replace(quick, refine=False))
     working, found, notes = in_turn(problems, asked, run, first, again)
     made = learned(found.used, working, replace(options, estimate=found))
+    found, said = with_common_causes(found, made.plug_ins)
     for posterior in made.plug_ins:
         posterior.outcome.info["dispersion"] = found
     people, phi = sum(p.typical_population for p in problems), found.value
@@ -387,7 +395,9 @@ def _dispersed(
         if found.form == "rho"
         else f"{people:.6g} individuals tell as much as {people / phi:.4g} that move alone"
     )
-    return replace(made, dispersion=found, notes=(str(found), *filter(None, [alone]), *notes, *made.notes))
+    return replace(
+        made, dispersion=found, notes=(str(found), *filter(None, [alone, said]), *notes, *made.notes)
+    )
 
 
 def _paired(

@@ -470,7 +470,8 @@ class ExactCounts(Target):
     def __call__(self, x: Array, psi: Array | None) -> Array:
         """Batches are halved where one of their draws breaks them."""
         own = {step.family for group in self._groups for step in group}
-        logs = [{k: _log_moves(self.moves[k].matrices(point)) for k in own} for point in x]
+        # The prior keeps P off zero, rounding may not.
+        logs = {k: [np.log(np.maximum(p, np.finfo(float).tiny)) for p in self.matrices(k, x)] for k in own}
         share = self.of_largest(psi, len(x))
         try:
             return np.sum([self._of_group(group, logs, share) for group in self._groups], axis=0)
@@ -483,10 +484,10 @@ class ExactCounts(Target):
     def by_engine(self, x: Array, psi: Array | None) -> None:
         """It is the engine's."""
 
-    def _of_group(self, group: Sequence[_Step], logs: Sequence[Mapping[int, Any]], share: Array) -> Array:
+    def _of_group(self, group: Sequence[_Step], logs: Mapping[int, list[Array]], share: Array) -> Array:
         """The evidence of steps of one shape together, (D,)."""
-        count = len(logs)
-        log_p = np.array([[_of_step(law[s.family], s.step) for s in group] for law in logs])
+        count = len(share)
+        log_p = np.stack([logs[s.family][s.step] for s in group], axis=1)
         rows, columns = (
             np.tile([getattr(s, name) for s in group], (count, 1)) for name in ("rows", "columns")
         )
@@ -614,23 +615,6 @@ def _is_closed_chain(problem: Problem) -> bool:
     return alone and all(len(site.scope) == 1 for site in problem.sites)
 
 
-def _log_moves(matrices: Any) -> Any:
-    """log P, one matrix or a list of them; the prior keeps P off zero, rounding may not."""
-    if isinstance(matrices, list):
-        known = {id(m): _log_moves(m) for m in matrices}
-        return [known[id(m)] for m in matrices]
-    return np.log(np.maximum(np.asarray(dense(matrices)), np.finfo(float).tiny))
-
-
-def _of_step(law: Any, step: int) -> Array:
-    """The matrix of one step."""
-    return law[step] if isinstance(law, list) else law
-
-
-def _nothing() -> None:
-    """No progress is shown."""
-
-
 class Cloud(NamedTuple):
     """Draws on their way."""
 
@@ -670,9 +654,10 @@ class Sampler:
     psi_range: tuple[float, float] | None
     rng: np.random.Generator
     draws: int
+    advance: Callable[[], None]
+    """Shows progress."""
     evaluated: int = 0
     failed: int = 0
-    advance: Callable[[], None] = _nothing
 
     def run(self) -> Replicate:
         """Draw."""
@@ -913,8 +898,7 @@ def integral_of(target: Target, prior: Neutral, *, progress: bool | None = False
     rng = np.random.default_rng(SEED)
     with Progress("integrating over parameters", REPLICATES * MOST_POWERS, show=progress) as bar:
         samplers = [
-            Sampler(target, prior, ends, own, target.draws, advance=bar.advance)
-            for own in rng.spawn(REPLICATES)
+            Sampler(target, prior, ends, own, target.draws, bar.advance) for own in rng.spawn(REPLICATES)
         ]
         found = [sampler.run() for sampler in samplers]
     pooled = Pooled.of(found, rng)

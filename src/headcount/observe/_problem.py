@@ -691,9 +691,18 @@ def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> Non
             faults.add(name, text)
     _check_group_sizes(groups, faults)
     models = {name: group.model for name, group in groups.items()}
-    first = next(iter(models.values())).rooted()
-    for name, model in models.items():
-        tree = model.rooted()
+    _check_trees(models, faults)
+    if len({model.initial_known for model in models.values()}) > 1:
+        text = "some groups have an initial distribution and some have not: give it to all or to none"
+        faults.add("groups", text)
+    faults.raise_any()
+
+
+def _check_trees(models: Mapping[Hashable, Model], faults: Faults) -> None:
+    """Groups follow one tree, each by its own laws."""
+    trees: dict[Hashable, Any] = {name: model.rooted() for name, model in models.items()}
+    first = next(iter(trees.values()))
+    for name, tree in trees.items():
         if tree.variables != first.variables:
             what = "times" if tree.is_chain and first.is_chain else "variables"
             text = (
@@ -705,10 +714,6 @@ def _check_groups(groups: Any, beside: Mapping[str, Any], faults: Faults) -> Non
                 "groups",
                 f"{name!r} has other edges than the first group: the tree must be the same, its laws may differ",
             )
-    if len({model.initial_known for model in models.values()}) > 1:
-        text = "some groups have an initial distribution and some have not: give it to all or to none"
-        faults.add("groups", text)
-    faults.raise_any()
 
 
 def _check_group_sizes(groups: Mapping[Hashable, Group], faults: Faults) -> None:
