@@ -13,6 +13,7 @@ FIGURES = ROOT / "docs" / "benchmarks"
 TITLES = {
     "speed": "Speed and memory",
     "coldstart": "The first inference on a fresh machine",
+    "reading": "Reading large tables",
     "accuracy": "Accuracy",
     "exact_tables": "Exact counts on sparse maps",
     "coverage": "Coverage of intervals",

@@ -69,9 +69,6 @@ def run(*, quick: bool) -> Report:
                 at_most=MOST,
                 unit="times",
             ),
-            Check("a checked table: wall time over pandas'", medians["table, wall"], unit="times"),
-            Check("a problem: processor time over pandas'", medians["problem, processor"], unit="times"),
-            Check("a problem: wall time over pandas'", medians["problem, wall"], unit="times"),
         ],
         tables=[
             Table("Medians over the turns", ["reader", "processor s", "wall s", "peak memory GiB"], rows),

@@ -377,6 +377,17 @@ def years(tmp_path: Path, bad: str = "") -> list[object]:
     ]
 
 
+def test_a_fault_of_many_sequences_is_said_once(tmp_path: Path) -> None:
+    """What is wrong with all sequences alike is one line with their number; what is wrong with one of them names it."""
+    words = years(tmp_path, bad="2023")
+    table = Path(str(words[0]))
+    table.write_text(table.read_text(encoding="utf-8").replace(",1,", ",1.5,"), encoding="utf-8")
+    said = run("check", *words)[1]
+    assert said.count("3 sequences (2022, 2023, 2024): ") == 1
+    assert said.count("sequence 2023: ") == 1
+    assert "sequence 2022: " not in said
+
+
 def test_every_sequence_has_its_population_and_a_bad_one_does_not_stop_the_others(tmp_path: Path) -> None:
     """``--population`` takes a table by sequence; a sequence that cannot be read is named at the end, and the others are written."""
     code, said = run("check", *years(tmp_path))

@@ -321,8 +321,10 @@ def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
     """Say what is wrong with some of the sequences, and end with the exit code of bad input where there are any."""
     if not wrong:
         return
+    from headcount.io.source import wrong_sequences
+
     say((f"{len(wrong)} of {count} sequences cannot be read:", "bold red"), error=True)
-    texts = [as_options(text) for texts in wrong.values() for text in texts]
+    texts = [as_options(text) for text in wrong_sequences(wrong)]
     tell(problems=texts)
     for text in texts:
         say((" • ", "red"), text, error=True)

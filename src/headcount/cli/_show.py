@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount.checks import two_digits
 from headcount.memory import TooLargeError, held_memory, limited, readable_bytes
 from headcount.memory import limit as allowed
 
@@ -388,6 +387,7 @@ def say(*parts: str | tuple[str, str], error: bool = False) -> None:
 
 def show_posterior(result: Result) -> None:
     """Status, sizes, evidence, and the largest movements."""
+    from headcount.checks import two_digits
     from headcount.io.write import summary
 
     a = result.attributes
@@ -466,6 +466,8 @@ def _show_largest(frame: pd.DataFrame, level: float, names: Mapping[str, str]) -
 
 def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
     """How learning went, and every weight with its interval."""
+    from headcount.checks import two_digits
+
     say(
         (made.status.value, f"bold {'green' if made.status.good else 'red'}"),
         f"  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, {two_digits(made.seconds)} s, log evidence at its maximum "

@@ -21,7 +21,7 @@ from headcount.errors import FaultsError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
-from headcount.io.source import Findings, Source, TableError, label_text, listed
+from headcount.io.source import Findings, Source, TableError, label_text, listed, wrong_sequences
 from headcount.io.tables import (
     NO_COUNTS,
     ROUNDING,
@@ -372,9 +372,9 @@ def read_sequences(
         try:
             cases[key] = read_problem(part, **given, **options)
         except FaultsError as error:
-            wrong[key] = tuple(f"sequence {key}: {text}" for text in error.problems)
+            wrong[key] = tuple(error.problems)
     if wrong and (failures is None or not cases):
-        raise TableError([text for texts in wrong.values() for text in texts])
+        raise TableError(wrong_sequences(wrong))
     return cases
 
 

@@ -111,6 +111,18 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
     return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
+def wrong_sequences(wrong: Mapping[str, Sequence[str]]) -> list[str]:
+    """What is wrong with sequences, each fault once with those that have it."""
+    having: dict[str, list[str]] = {}
+    for key, texts in wrong.items():
+        for text in texts:
+            having.setdefault(text, []).append(key)
+    return [
+        f"sequence {keys[0]}: {text}" if len(keys) == 1 else f"{len(keys)} sequences ({listed(keys)}): {text}"
+        for text, keys in having.items()
+    ]
+
+
 def _moment(text: str) -> str:
     """A time with a zone in UTC; any other text as it is."""
     moment = zoned_moment(text)
