@@ -24,6 +24,7 @@ CLAIMS = {
     "many": "benchmarks.many",
     "samplers": "benchmarks.samplers",
     "plan": "benchmarks.plan",
+    "reading": "benchmarks.reading",
     "peers": "benchmarks.peers.compare",
     "coverage": "benchmarks.coverage",
     "dispersion": "benchmarks.dispersion",

@@ -1,4 +1,4 @@
-"""Random combinations of everything that is known of populations: sizes, groups, weights, tags, arrivals, dispersion, noises, tables.
+"""Random combinations of what is known of populations: graphs, sizes, groups, weights, tags, arrivals, dispersion, noises, tables.
 
 Every combination is made from individuals that are drawn one by one, so that exact counts and tags are possible.
 """
@@ -19,6 +19,9 @@ OPEN = (False, True)
 TOGETHER = ("alone", "flocks", "phi", "rho")
 NOISES = ("poisson", "binomial", "gaussian", "exact")
 TABLES = ("cells", "flows", "sums")
+GRAPHS = ("chain", "stays", "arriving stays", "memory", "tree", "loop")
+"""What individuals follow; the last two have no times, so no tags and arrivals, and the loop no groups and no steps."""
+ALL_NOISES = (*NOISES, "negative binomial", "laplace")
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,12 @@ class Combination:
     table: str
     people: int
     seed: int
+    graph: str = "chain"
 
     @property
     def name(self) -> str:
         """In words."""
-        opens = "open" if self.opens else "closed"
+        opens = ("open " if self.opens else "closed ") + self.graph
         parts = (self.size, self.kind, f"tags {self.tags}", opens, self.together, self.noise, self.table)
         return ", ".join(parts) + f" (seed {self.seed})"
 
@@ -54,6 +58,18 @@ def random_combination(seed: int, people: int = 4) -> Combination:
     )
 
 
+def wide_combination(seed: int, people: int = 4) -> Combination:
+    """The same on every graph and with every noise."""
+    rng = np.random.default_rng([43, seed])
+    pick = lambda choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
+    graph, kind, together = pick(GRAPHS), pick(KINDS), pick(TOGETHER)
+    timed, opens = graph not in {"tree", "loop"}, graph == "arriving stays"
+    if graph == "loop":
+        kind, together = "one", pick(("alone", "flocks"))
+    size, tags = "known" if opens else pick(SIZES), pick(TAGS) if timed else "none"
+    return Combination(size, kind, tags, opens, together, pick(ALL_NOISES), pick(TABLES), people, seed, graph)
+
+
 def law_of(size: str, number: int) -> Any:
     """What is said of a number."""
     return {
@@ -64,75 +80,111 @@ def law_of(size: str, number: int) -> Any:
     }[size]
 
 
+def model_of(case: Combination, rng: np.random.Generator, units: int) -> hc.Model:
+    """The law of one individual, at random."""
+    if case.graph == "loop":
+        pairs = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+        return hc.DiscreteModel(
+            dict.fromkeys("abcd", (0, 1)), {pair: rng.normal(0, 0.7, (2, 2)) for pair in pairs}
+        )
+    start, moves = rng.dirichlet([2, 2]), rng.dirichlet([2, 2], 2)
+    if case.graph == "tree":
+        return hc.Tree(start, {"b": ("a", moves), "c": ("a", rng.dirichlet([2, 2], 2))}, root="a")
+    if case.graph == "memory":
+        return hc.MemoryChain(start, moves, rng.dirichlet([2, 2], (2, 2)), length=3)
+    if case.graph == "stays":
+        return hc.SemiMarkovChain(start, rng.uniform(0.1, 0.9, (2, 2)), [[0, 1], [1, 0]], length=3)
+    if case.graph == "arriving stays":
+        hazard = rng.uniform(0.1, 0.9, (2, 2))
+        return hc.SemiMarkovChain(units * start, hazard, [[0, 0.6], [0.7, 0]], arrivals=0.5, length=2)
+    if case.opens:
+        return hc.OpenChain(units * start, moves, arrivals=0.7, survival=0.8, length=2)
+    return hc.MarkovChain(start, moves, length=3)
+
+
+def cells_of(model: hc.Model, number: int, rng: np.random.Generator) -> np.ndarray:
+    """The cell of every individual at every variable, negative where it is in none."""
+    larger = model.larger()
+    if larger is None:
+        return np.asarray(model.sample(number, rng=rng))
+    tree = larger.tree
+    labels = {v: tuple(range(n)) for v, n in zip(tree.variables, tree.sizes, strict=True)}
+    kind = hc.MarkovChain if tree.is_chain else hc.Tree
+    paths = kind.from_rooted(tree, labels).sample(number, rng=rng)
+    return np.stack([larger.cells[t][paths[:, t]] for t in range(len(larger.cells))], axis=1)
+
+
 def problem_of(case: Combination) -> hc.Problem:
     """The problem, with data drawn from it."""
     rng = np.random.default_rng([42, case.seed])
     flock = 2 if case.together == "flocks" else 1
     names = [None] if case.kind == "one" else ["a", "b"]
     weights = {None: 1, "a": 2 if case.kind == "weights" else 1, "b": 1}
-    times = 2 if case.opens else 3
-    groups: dict[Any, Any] = {}
-    flows = np.zeros((times - 1, 2, 2))
-    nodes = np.zeros((times, 2))
+    groups: dict[Any, tuple[hc.Model, Any, int]] = {}
+    last, flows = np.zeros(2), np.zeros((2, 2))
     tags: list[dict[str, Any]] = []
     for name in names:
-        start, moves = rng.dirichlet([2, 2]), rng.dirichlet([2, 2], 2)
         units = max(1, round(case.people / flock))
+        model = model_of(case, rng, units * flock)
         if case.opens:
-            model = hc.OpenChain(units * flock * start, moves, arrivals=0.7, survival=0.8, length=times)
             number, size = max(1, rng.poisson(model.expected_number / flock)), None
         else:
-            model = hc.MarkovChain(start, moves, length=times)
             number, size = units, law_of(case.size, units * flock)
-        larger = model.larger()
-        tree = larger.tree
-        labels = {v: tuple(range(n)) for v, n in zip(tree.variables, tree.sizes, strict=True)}
-        paths = hc.MarkovChain.from_rooted(tree, labels).sample(number, rng=rng)
-        cells = np.stack([larger.cells[t][paths[:, t]] for t in range(times)], axis=1)
+        cells = cells_of(model, number, rng)
         each = flock * weights[name]
-        for t in range(times):
-            for i in (0, 1):
-                nodes[t, i] += each * (cells[:, t] == i).sum()
-        for t in range(times - 1):
-            for i in (0, 1):
-                for j in (0, 1):
-                    flows[t, i, j] += each * ((cells[:, t] == i) & (cells[:, t + 1] == j)).sum()
+        for i in (0, 1):
+            last[i] += each * (cells[:, -1] == i).sum()
+            for j in (0, 1):
+                flows[i, j] += each * ((cells[:, 0] == i) & (cells[:, 1] == j)).sum()
         if case.tags != "none":
-            for t in range(times):
+            for t in range(cells.shape[1]):
                 if cells[0, t] >= 0:
                     tags.append({"id": f"{name}", "time": t, "cell": int(cells[0, t]), "group": name})
-        groups[name] = hc.Group(model, size, weight=weights[name])
+        groups[name] = model, size, weights[name]
     together = {
         "alone": None,
         "flocks": hc.Flocks(2),
         "phi": hc.Overdispersion(phi=1.5),
         "rho": hc.Overdispersion(rho=0.1),
     }[case.together]
-    seen: list[Any] = [_observed(case, nodes, flows, rng)]
+    variables = next(iter(groups.values()))[0].variables
+    seen: list[Any] = [_observed(case, variables, last, flows, rng)]
     if tags:
         columns = {k: [row[k] for row in tags] for k in ("id", "time", "cell", "group")}
         if case.kind == "one":
             columns.pop("group")
         seen.append(hc.Tracks(columns, counted=case.tags == "counted"))
     if case.kind == "one":
-        only = groups[None]
-        return hc.Problem(only.model, only.size, seen, dispersion=together)
-    return hc.Problem(groups=groups, observations=seen, dispersion=together)
+        model, size, _ = groups[None]
+        return hc.Problem(model, size, seen, dispersion=together)
+    made = {name: hc.Group(model, size, weight=weight) for name, (model, size, weight) in groups.items()}
+    return hc.Problem(groups=made, observations=seen, dispersion=together)
 
 
-def _observed(case: Combination, nodes: np.ndarray, flows: np.ndarray, rng: np.random.Generator) -> Any:
-    """What is seen of the true tables: cells at the first and last time, the flows of the first step, or totals."""
-    last = len(nodes) - 1
+def _observed(
+    case: Combination,
+    variables: tuple[Any, ...],
+    last: np.ndarray,
+    flows: np.ndarray,
+    rng: np.random.Generator,
+) -> Any:
+    """What is seen of the true tables: cells of the last variable, the flows of the first step, or a total."""
     if case.table == "flows":
-        true, where = flows[0], {"on": (0, 1)}
+        true, where = flows, {"on": variables[:2]}
     elif case.table == "sums":
-        true, where = nodes[[last]].sum(axis=1), {"on": last, "sums": [[1.0, 1.0]]}
+        true, where = last.sum(keepdims=True), {"on": variables[-1], "sums": [[1.0, 1.0]]}
     else:
-        true, where = nodes[last], {"on": last}
+        true, where = last, {"on": variables[-1]}
     if case.noise == "poisson":
         return hc.Poisson(rng.poisson(true).astype(float), **where)
     if case.noise == "binomial":
         return hc.Binomial(rng.binomial(true.astype(int), 0.6).astype(float), detection=0.6, **where)
     if case.noise == "gaussian":
         return hc.Gaussian(true + rng.normal(0, 1.5, true.shape), sd=1.5, **where)
+    if case.noise == "negative binomial":
+        return hc.NegativeBinomial(
+            rng.poisson(true * rng.gamma(5, 0.2, true.shape)).astype(float), dispersion=5, **where
+        )
+    if case.noise == "laplace":
+        return hc.LaplaceNoise(true + rng.laplace(0, 1.2, true.shape), scale=1.2, **where)
     return hc.Exact(true, **where)

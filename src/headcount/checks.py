@@ -20,6 +20,11 @@ _REPR_LENGTH = 80
 """Characters of a wrong value that a message shows."""
 
 
+def two_digits(value: float) -> str:
+    """A number to two digits, written out: 160, not 1.6e+02."""
+    return f"{float(f'{value:.2g}'):,.12g}"
+
+
 def brief(value: Any) -> str:
     """A value for a message: its type, and its beginning when it is long."""
     try:

@@ -204,7 +204,7 @@ def test_bad_input_ends_with_two_and_writes_nothing(tmp_path: Path) -> None:
         (["--noise", "cauchy"], "there is no noise 'cauchy'"),
         (["--together", "herds:3"], "give estimate, flocks:5, phi:4, rho:0.01 or alone"),
         (["--together", "flocks:61"], "larger than the population, 60"),
-        (["--dispersion", "3"], "--dispersion 3 is a number"),
+        (["--dispersion", "3"], "'3' is not a dispersion"),
         (["--dispersion", "flocks:2", "--concentration", "50"], "both say how moves scatter"),
         (["--concentration", "-1"], "concentration is"),
         (
@@ -441,14 +441,15 @@ def test_a_dispersion_is_estimated_and_said(small: list[object], tmp_path: Path)
     assert "Estimated from the data" in next(out.glob("*.html")).read_text()
 
 
-@pytest.mark.parametrize("words", [["--dispersion", "5"], ["--noise-dispersion", "5"]])
-def test_both_spellings_of_the_noises_dispersion(
-    words: list[str], small: list[object], tmp_path: Path
-) -> None:
-    """Negative binomial noise takes the old spelling as well: its results have no dispersion of moves."""
-    code, said = run("infer", *small, "--noise", "negative-binomial", *words, "--out", tmp_path)
+def test_the_noises_dispersion_is_none_of_moves(small: list[object], tmp_path: Path) -> None:
+    """Negative binomial noise has its own; a number as that of moves is refused, naming it."""
+    words = ["infer", *small, "--noise", "negative-binomial", "--out", tmp_path]
+    code, said = run(*words, "--noise-dispersion", "5")
     assert code == 0, said
     assert json.loads((tmp_path / "summary.json").read_text())["dispersion"] is None
+    code, said = run(*words, "--noise-dispersion", "5", "--dispersion", "5", "--force")
+    assert code == 2
+    assert "--noise-dispersion" in said
 
 
 def test_rows_that_are_not_known_exactly(small: list[object], tmp_path: Path) -> None:

@@ -497,3 +497,33 @@ def test_a_window_of_sizes_follows_the_answer() -> None:
     many = hc.infer(problem, "TiltedEP")
     assert again.beliefs.log_evidence == pytest.approx(many.log_evidence, abs=1e-3)
     assert (again.beliefs.diagnostics["size_window"] > few.diagnostics["size_window"][1]).all()
+
+
+@pytest.mark.parametrize("total", [12.3, 61.8, 612.4])
+def test_an_unknown_number_beside_a_reading_with_a_corner(total):
+    """One Laplace reading of all of them: the law of N is 1/N times that of the reading, added up."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=2)
+    found = hc.infer(
+        hc.Problem(chain, hc.Unknown(), hc.LaplaceNoise([total], scale=1.2, on=1, sums=[[1.0, 1.0]])),
+        "TiltedEP",
+    )
+    n = np.arange(1.0, 3000.0)
+    log_p = hc.Unknown().log_pmf(n) - np.abs(total - n) / 1.2 - np.log(2.4)
+    p = np.exp(log_p - np.logaddexp.reduce(log_p))
+    sd = np.sqrt(p @ n**2 - (p @ n) ** 2)
+    assert found.population.mean == pytest.approx(p @ n, abs=0.05 * sd)
+    assert found.population.sd == pytest.approx(sd, rel=0.05)
+    assert found.log_evidence == pytest.approx(np.logaddexp.reduce(log_p), abs=0.03)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_unknown_number_beside_flows_with_corners(seed):
+    """Laplace readings of all flows of a step: number and evidence of the exact sum."""
+    rng = np.random.default_rng(seed)
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=2)
+    flows = rng.multinomial(60, [0.4, 0.1, 0.15, 0.35]).reshape(2, 2) + rng.laplace(0, 1.2, (2, 2))
+    problem = hc.Problem(chain, hc.Unknown(), hc.LaplaceNoise(flows, scale=1.2, on=(0, 1)))
+    found, exact = hc.infer(problem, "TiltedEP"), hc.infer(problem, "Enumerate")
+    assert found.population.mean == pytest.approx(exact.population.mean, abs=0.05 * exact.population.sd)
+    assert found.population.sd == pytest.approx(exact.population.sd, rel=0.03)
+    assert found.log_evidence == pytest.approx(exact.log_evidence, abs=0.05)

@@ -10,6 +10,8 @@ from scipy.special import ndtr
 
 import headcount as hc
 from headcount.errors import ModelError
+from headcount.io.long import wants_windows
+from headcount.memory import limited
 from headcount.observe import Start
 
 TIMES, JOIN, CELLS, PEOPLE = 9, 5, 4, 300
@@ -384,6 +386,47 @@ def test_a_long_history_in_windows_is_that_of_one_run(tmp_path: Any) -> None:
     np.testing.assert_allclose(hc.io.read_long(tmp_path / "long")["mean"], nodes["mean"], rtol=1e-6)
     with pytest.raises(hc.io.TableError, match="another problem"):
         hc.io.infer_long(asked, tmp_path / "long", window=9, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("stay", "overlap", "most", "least"),
+    [(0.9, 24, 0.02, 0.0), (0.99, 24, 0.2, 0.02), (0.999, 24, 1.5, 0.2), (0.999, 48, 0.2, 0.0)],
+)
+def test_how_much_windows_lose_is_known(
+    tmp_path: Any, stay: float, overlap: int, most: float, least: float
+) -> None:
+    """Windows of 48 steps against one run of 97 times, in sds: the longer individuals stay, the more later counts would have told."""
+    moves = stay * np.eye(3) + (1 - stay) / 2 * (1 - np.eye(3))
+    chain = hc.MarkovChain(np.full(3, 1 / 3), moves, length=97)
+    counts = hc.simulate.population(chain, 300, observe=hc.simulate.poisson(0.3), rng=2).observed
+    problem = hc.Problem(chain, 300, hc.Poisson(counts, rate=0.3))
+    whole = hc.infer(problem)
+    hc.io.infer_long(problem, tmp_path / "long", window=48, overlap=overlap, progress=False)
+    means = hc.io.read_long(tmp_path / "long")["mean"]
+    off = [np.abs(means.sel(time=t).values - whole.node(t).mean) / whole.node(t).sd for t in range(97)]
+    assert least <= np.max(off) < most
+
+
+def test_windows_are_wanted_from_169_times_on() -> None:
+    """Up to a week of hours is one run whatever the limit; longer series are windows where one of these fits into memory and all do not."""
+    moves = 0.6 * np.eye(6) + 0.4 / 6
+
+    def series(times: int) -> hc.Problem:
+        return hc.Problem(
+            hc.MarkovChain(None, moves, length=times), 60, hc.Poisson(np.full((times, 6), 10.0))
+        )
+
+    one, week, long = (hc.engines.plan(series(times), rate=1.0).peak for times in (169, 168, 600))
+    assert week < one < long
+    with limited(one):
+        assert wants_windows(series(600))
+        assert not wants_windows(series(169))  # the window is the whole series, which fits
+    with limited(one - 1):
+        assert not wants_windows(series(600))  # not even one window fits
+    with limited(long):
+        assert not wants_windows(series(600))
+    with limited(week - 1):
+        assert not wants_windows(series(168))
 
 
 def test_windows_of_few_exact_counts_are_answered_in_whole_numbers(tmp_path: Any) -> None:

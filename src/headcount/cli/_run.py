@@ -617,9 +617,8 @@ def read_cases(
     What is wrong with single sequences is put into ``failures``, where that is given. ``after`` is the last time of an
     earlier run, with which they begin, and ``ahead`` times without counts. ``learning`` takes them as `fit` does.
     """
-    together, noise = _dispersions(options)
     written = _written(options)
-    cases = _read_tables(counts, options, noise, written, after, ahead, failures)
+    cases = _read_tables(counts, options, written, after, ahead, failures)
     if options.arrivals is not None or options.survival is not None:
         from headcount.io import opened
 
@@ -633,30 +632,18 @@ def read_cases(
             for key, case in cases.items()
         }
     fitting = _learned_from if learning else _with_room
-    return {key: fitting(_moving(case, options, together)) for key, case in cases.items()}
+    return {key: fitting(_moving(case, options)) for key, case in cases.items()}
 
 
-def _moving(case: Case, options: Options, together: str | None) -> Case:
+def _moving(case: Case, options: Options) -> Case:
     """The case with individuals that move together as the options say."""
+    together = options.dispersion
     if options.concentration is not None:
         alone = case.problem.with_dispersion("alone")
         case = replace(case, problem=_uncertain(alone, options.concentration, together))
     if together is None:
         return case
     return replace(case, problem=case.problem.with_dispersion(together))
-
-
-def _dispersions(options: Options) -> tuple[str | None, float | None]:
-    """How individuals move together, and the dispersion of negative binomial noise, which was once called --dispersion as well."""
-    given, noise = options.dispersion, options.noise_dispersion
-    if given is None or not _is_number(given):
-        return given, noise
-    if options.noise == "negative-binomial" and noise is None:
-        return None, float(given)
-    raise ValueError(
-        f"--dispersion {given} is a number: give estimate, flocks:5, phi:4 or rho:0.01 (the dispersion of negative binomial noise is "
-        "--noise-dispersion)"
-    )
 
 
 def _uncertain(problem: Problem, concentration: float, together: str | None) -> Problem:
@@ -707,7 +694,6 @@ def _written(options: Options) -> dict[str, Any]:
 def _read_tables(
     counts: Sequence[Path],
     options: Options,
-    noise_dispersion: float | None,
     written: Mapping[str, Any],
     after: str | None,
     ahead: Sequence[str],
@@ -715,7 +701,8 @@ def _read_tables(
 ) -> dict[str, Case]:
     from headcount.io import TableError, no_counts, read_network, read_problem, read_sequences
 
-    parameters = {name: getattr(options, name) for name in _COUNT_NOISE} | {"dispersion": noise_dispersion}
+    parameters = {name: getattr(options, name) for name in _COUNT_NOISE}
+    parameters["dispersion"] = options.noise_dispersion
     common = {
         "population": _population(options.population),
         "noise": options.noise,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from headcount.checks import two_digits
 from headcount.memory import TooLargeError, held_memory, limited, readable_bytes
 from headcount.memory import limit as allowed
 
@@ -393,7 +394,7 @@ def show_posterior(result: Result) -> None:
     tell(**summary(result))
     say(
         (a["status"], f"bold {'green' if result.good else 'red'}"),
-        f"  {a['engine']}, {a['iterations']} iterations, {float(a['seconds']):.2g} s, "
+        f"  {a['engine']}, {a['iterations']} iterations, {two_digits(float(a['seconds']))} s, "
         f"residual {float(a['residual']):.2g} (asked: {float(a['tolerance']):.2g})",
     )
     counted = f"{_sizes(result)} ({', '.join(a['observations']) or 'nothing was seen'})"
@@ -467,7 +468,8 @@ def show_weights(made: Fit, table: pd.DataFrame, level: float) -> None:
     """How learning went, and every weight with its interval."""
     say(
         (made.status.value, f"bold {'green' if made.status.good else 'red'}"),
-        f"  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, {made.seconds:.2g} s, log evidence {made.evidence:.6g}",
+        f"  fit by {made.method} with {made.engine}, {made.e_steps} E-steps, {two_digits(made.seconds)} s, log evidence at its maximum "
+        f"{made.evidence:.6g}",
     )
     form = "{feature}|{weight:.4f}|{standard_error:.4f}|{lower:.3f} … {upper:.3f}"
     rows = [form.format(**row).rsplit("|", 3) for row in table.to_dict("records")]

@@ -307,8 +307,10 @@ def node_marginals(tree: RootedTree) -> tuple[NDArray[np.float64], ...]:
     if isinstance(tree.transitions, ScaledSteps):
         return tuple(tree.transitions.law.marginals)
     found = [tree.initial]
+    different = {id(step): step for step in tree.transitions[1:]}  # most chains repeat one matrix
+    turned = {key: step.T for key, step in different.items()}
     for v in range(1, len(tree.parents)):
-        found.append(tree.transitions[v].T @ found[tree.parents[v]])
+        found.append(turned[id(tree.transitions[v])] @ found[tree.parents[v]])
     return tuple(found)
 
 

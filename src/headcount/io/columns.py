@@ -406,7 +406,14 @@ Coded = Callable[[str], tuple["Index", "pd.Series"]]
 def _coded(frame: pd.DataFrame, column: str) -> tuple[Index, pd.Series]:
     import pandas as pd
 
-    codes, distinct = pd.factorize(frame[column])
+    series = frame[column]
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        held, there = series.cat.codes.to_numpy(), np.zeros(len(series.cat.categories), dtype=bool)
+        if (held >= 0).all():
+            there[held] = True
+            if there.all():
+                return held, pd.Series(series.cat.categories)
+    codes, distinct = pd.factorize(series)
     if isinstance(distinct, pd.CategoricalIndex):
         distinct = distinct.astype(distinct.categories.dtype)
     return codes, pd.Series(distinct)

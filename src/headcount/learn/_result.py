@@ -23,6 +23,7 @@ import numpy as np
 
 from headcount._html import card
 from headcount._types import Array
+from headcount.checks import two_digits
 from headcount.dates import zoned_moment
 from headcount.engines import Posterior, Status
 from headcount.individual import MarkovChain, Model
@@ -333,7 +334,7 @@ class Fit(Saved):
             [str(row["parameter"]), *(f"{row[c]:.4g}" for c in numbers)] for row in table.to_dict("records")
         ]
         facts = {
-            "status": f"{self.status.value}: {self.method} with {self.engine}, {self.e_steps} E-steps, {self.seconds:.2g} s",
+            "status": f"{self.status.value}: {self.method} with {self.engine}, {self.e_steps} E-steps, {two_digits(self.seconds)} s",
             "log evidence": f"{self.evidence:.6g}",
             "parameters": len(self.natural.names),
             "note": "; ".join(self.notes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -12,7 +12,7 @@ from headcount._types import Index, Mask
 from headcount.errors import Faults, ProblemError, shown
 from headcount.individual import Model
 from headcount.observe._base import Array, Observation
-from headcount.observe.binding import Site, by_family, entry_name
+from headcount.observe.binding import Part, Site, entry_name
 from headcount.tables import Domain, Scope
 
 _BACKGROUND = (
@@ -28,10 +28,10 @@ _CERTAIN = (
 )
 
 
-def check_noise(sites: Sequence[Site], population: int, faults: Faults) -> None:
+def check_noise(sites: Sequence[Site], noises: Sequence[Part], population: int, faults: Faults) -> None:
     """Note what each noise finds wrong with its own counts and parameters; one call serves ten thousand times."""
     starts = np.cumsum([0, *map(len, sites)])
-    for entries, noise in by_family(sites):
+    for entries, noise in noises:
         for where, text, values in noise.faults(population):
             shown = np.broadcast_to(values, entries.shape)
             for k in np.flatnonzero(np.broadcast_to(where, entries.shape)):
@@ -72,13 +72,19 @@ def _impossible(noise: Observation, n: Array) -> Mask:
 
 
 def check_together(
-    sites: Sequence[Site], model: Model, population: int, faults: Faults, *, known: bool = True
+    sites: Sequence[Site],
+    noises: Sequence[Part],
+    model: Model,
+    population: int,
+    faults: Faults,
+    *,
+    known: bool = True,
 ) -> None:
     """Note counts that are each possible, but not under this model, beside each other, or for this N (``known``), or any up to it."""
     _check_reach(sites, model, population, faults)
     _check_exact(sites, model, population, faults, known)
-    if not faults:
-        for what, needed in _needed(sites):
+    if not faults and any(needed > population for _, needed in _needed(sites, noises, _roughly)):
+        for what, needed in _needed(sites, noises):
             if needed > population:
                 text = f"they need at least {needed:.15g} individuals, the population is N = {population}; correct one of them"
                 faults.add(what, text)
@@ -234,20 +240,22 @@ def _check_feasible(
         faults.add(what, text)
 
 
-def needed_population(sites: Sequence[Site]) -> int:
+def needed_population(sites: Sequence[Site], noises: Sequence[Part]) -> int:
     """The fewest individuals that every table's counts allow."""
-    return int(max((needed for _, needed in _needed(sites)), default=0.0))
+    return int(max((needed for _, needed in _needed(sites, noises)), default=0.0))
 
 
-def _needed(sites: Sequence[Site]) -> list[tuple[str, float]]:
+def _needed(
+    sites: Sequence[Site], noises: Sequence[Part], least: Callable[[Observation], Array] | None = None
+) -> list[tuple[str, float]]:
     """What needs how many individuals: every site of sums (which may overlap), and the entries of every table together.
 
     The fewest that each count allows, added up over a table: a binomial count y needs y individuals, a positive Poisson count without
     background one, an exact count y.
     """
     fewest = np.zeros(sum(map(len, sites)))
-    for positions, noise in by_family(sites):
-        fewest[positions] = _fewest(noise)
+    for positions, noise in noises:
+        fewest[positions] = (least or _fewest)(noise)
     ends = np.cumsum([len(site) for site in sites])
     by_scope: dict[Scope, Array] = {}
     found: list[tuple[str, float]] = []
@@ -271,10 +279,18 @@ def pinned_population(sites: Sequence[Site], model: Model) -> int | None:
     return None
 
 
+def _roughly(noise: Observation) -> Array:
+    """What `_fewest` cannot exceed, without a likelihood: enough for all but contradictory counts, and a tenth of the time."""
+    return np.maximum(np.ceil(noise.domain_low), 0.0) + 1.0
+
+
 def _fewest(noise: Observation) -> Array:
     """The smallest whole n ≥ 0 with l(y | n) > 0, per entry; 0 where that is not found at once."""
     if noise.correlated:
         return np.zeros(noise.counts.shape)
     start = np.maximum(np.ceil(noise.domain_low), 0.0)
-    start = start + _impossible(noise, start)  # the end of the domain may be excluded
-    return np.where(_impossible(noise, start), 0.0, start)
+    excluded = np.flatnonzero(_impossible(noise, start))  # the end of the domain may be
+    start[excluded] += 1.0
+    still = excluded[_impossible(noise.take(excluded), start[excluded])]
+    start[still] = 0.0
+    return start

@@ -128,9 +128,11 @@ class Problem:
             numbers=None,
             start=None,
         )
-        sites = _bound(model, number, kept, faults)
-        vars(self).update(sites=sites)
+        sound = not faults
+        vars(self).update(sites=_bound(model, kept, faults))
         vars(self).pop("cloud", None)
+        check_noise(self.sites, self.noises, as_law(number).most if sound else LARGEST_COUNT, faults)
+        faults.raise_any()  # contradictions among counts that are themselves wrong would only repeat that
         _check_sites(self, faults)
         faults.raise_any()
         if tracks:
@@ -498,7 +500,7 @@ class Problem:
         law = as_law(self.population)
         if law.is_known:
             return law.least, law.most
-        pinned, need = pinned_population(*self._in_larger_graph), needed_population(self.sites)
+        pinned, need = pinned_population(*self._in_larger_graph), needed_population(self.sites, self.noises)
         if pinned is not None:
             return pinned, pinned
         low, high = law.window
@@ -800,13 +802,13 @@ def _check_sites(problem: Problem, faults: Faults) -> None:
     """Note counts that contradict the model, each other or N; where N has a law, every N that it and exact tables allow."""
     population = problem.population
     sites, model = problem._in_larger_graph
+    noises = problem.noises if sites is problem.sites else by_family(sites)
     if problem.size_known:
-        check_together(sites, model, population, faults)
+        check_together(sites, noises, model, population, faults)
         return
     pinned = pinned_population(sites, model)
-    check_together(
-        sites, model, population.most if pinned is None else pinned, faults, known=pinned is not None
-    )
+    most = population.most if pinned is None else pinned
+    check_together(sites, noises, model, most, faults, known=pinned is not None)
     if pinned is not None and not faults and not population.least <= pinned <= population.most:
         faults.add(
             "population",
@@ -907,16 +909,11 @@ def _whole(population: Any, faults: Faults) -> int:
         return 1
 
 
-def _bound(
-    model: Model, population: int | SizeLaw, observations: tuple[Observation, ...], faults: Faults
-) -> tuple[Site, ...]:
-    """Bind every observation, then check all there is to check; raise if anything was wrong."""
-    sound = not faults
+def _bound(model: Model, observations: tuple[Observation, ...], faults: Faults) -> tuple[Site, ...]:
+    """The sites of all observations; what does not fit the model is among the faults."""
     sites: list[Site] = []
     for k, observation in enumerate(observations):
         sites += bind(observation, model, source=k, chain=model.as_chain() is not None, faults=faults)
-    check_noise(sites, as_law(population).most if sound else LARGEST_COUNT, faults)
-    faults.raise_any()  # contradictions among counts that are themselves wrong would only repeat that
     return tuple(sites)
 
 

@@ -179,11 +179,11 @@ def _joined(parts: list[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
     first = parts[0][1]
+    held = [noise.entry_parameters() for _, noise in parts]
     values = {"counts": np.concatenate([noise.counts for _, noise in parts])}
-    for name in first.entry_parameters():
-        values[name] = np.concatenate(
-            [np.broadcast_to(noise.entry_parameters()[name], entries.shape) for entries, noise in parts]
-        )
+    for name in held[0]:
+        each = zip(held, parts, strict=True)
+        values[name] = np.concatenate([np.broadcast_to(h[name], entries.shape) for h, (entries, _) in each])
     return np.concatenate([entries for entries, _ in parts]), first.replaced(values)
 
 

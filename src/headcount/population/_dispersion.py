@@ -613,7 +613,7 @@ def parse_dispersion(text: str) -> Dispersion | None:
         raise
     except (KeyError, ValueError):
         raise ModelError(
-            f"{text!r} is not a dispersion: give estimate, flocks:5, phi:4, rho:0.01 or alone"
+            f"{text!r} is not a dispersion: give estimate, flocks:5, phi:4, rho:0.01 or alone (that of noise is --noise-dispersion)"
         ) from None
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from headcount import memory
 from headcount._disk import replacing, write_tree
 from headcount._html import card, heat_map
-from headcount.checks import generator, label, truth, whole_number
+from headcount.checks import generator, label, truth, two_digits, whole_number
 from headcount.dates import readable
 from headcount.errors import shown
 from headcount.labels import meant
@@ -84,7 +84,7 @@ class Posterior(Answers):
     def __repr__(self) -> str:
         text = (
             f"<Posterior by {self.engine}: {self.status.value}, {self.outcome.iterations} iterations, "
-            f"residual {self.residual:.2g}, {self.seconds:.2g} s"
+            f"residual {self.residual:.2g}, {two_digits(self.seconds)} s"
         )
         return f"{text}. {self.fit_check.verdict}>" if self._check_is_cheap else f"{text}>"
 
@@ -97,7 +97,7 @@ class Posterior(Answers):
         model = self.problem.model
         facts = {
             "engine": self.engine,
-            "status": f"{self.status.value}, {self.outcome.iterations} iterations, {self.seconds:.2g} s",
+            "status": f"{self.status.value}, {self.outcome.iterations} iterations, {two_digits(self.seconds)} s",
             "fit": self.fit_check.verdict if self._check_is_cheap else "ask post.fit_check",
             "log evidence": None if self.log_evidence is None else f"{self.log_evidence:.6g}",
             "ask": "post.node(t), post.edge(t, u), post.total(…), post.plot.flows(t), post.to_frame('flows')",

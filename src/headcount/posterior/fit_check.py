@@ -32,6 +32,7 @@ import numpy as np
 from scipy.special import betainc, gammainc, gammaincc, ndtr
 
 from headcount._linalg import threads_for
+from headcount.checks import two_digits
 from headcount.observe._start import FROM_PAST
 from headcount.observe.binding import by_family
 from headcount.population import CGM, Overdispersion, step_moments
@@ -703,11 +704,6 @@ def _excess(found: Found) -> float:
     return max(wide, off)
 
 
-def _two_digits(value: float) -> str:
-    """A number to two digits, written out: 160, not 1.6e+02."""
-    return f"{float(f'{value:.2g}'):,.12g}"
-
-
 class Judged(NamedTuple):
     """What follows from the tests: whether the model stands, in words, why that might say nothing, and what to do."""
 
@@ -752,8 +748,8 @@ def _judged(
     faults = []
     if factor > 0.0:
         faults.append(
-            f"counts scatter {_two_digits(factor)} times more than the model allows; intervals are too narrow by about a factor of "
-            f"{_two_digits(np.sqrt(factor))}"
+            f"counts scatter {two_digits(factor)} times more than the model allows; intervals are too narrow by about a factor of "
+            f"{two_digits(np.sqrt(factor))}"
         )
     if implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL:
         faults.append(

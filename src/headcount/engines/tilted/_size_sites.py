@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -388,7 +389,14 @@ def _blocks(low: float, high: float, sd: float, most: int) -> tuple[Array, Array
     if high - low < most:
         k = np.arange(low, high + 1.0)
         return k, np.ones(len(k))
-    widest = max(1.0, 2.0 ** math.floor(math.log2(sd / 3.0)), math.ceil((high - low) / most))
+    return _blocks_up_to(
+        low, high, max(1.0, 2.0 ** math.floor(math.log2(sd / 3.0)), math.ceil((high - low) / most))
+    )
+
+
+@lru_cache(maxsize=256)
+def _blocks_up_to(low: float, high: float, widest: float) -> tuple[Array, Array]:
+    """The same with blocks of at most ``widest`` numbers. The windows of all sweeps are few: they are kept."""
     edges, here, middle = [low], low, 0.5 * (low + high)
     while here < middle:
         here += min(widest, max(1.0, math.floor((here - low) / BLOCKS_PER_END)))

@@ -250,10 +250,20 @@ class TiltedEP(GaussianEngine, IterativeEngine):
         return self._look(centre, sites, StepControl(self.damping, self.damping), ())
 
     def _first_sites(self, centre: Centre) -> Sites:
-        """Slope and (where concave) curvature at the centre: close to the answer already. At a corner they say nothing."""
+        """Slope and (where concave) curvature at the centre: close to the answer already. Near a corner, the likelihood's own variance.
+
+        With slopes a before and b after it, e^(log l) has about the variance 8/(a − b)², Laplace noise exactly.
+        """
         tau, nu = np.zeros_like(centre.g), np.zeros_like(centre.g)
         for index, noise in centre.roles.active_noise:
             if not noise.smooth:
+                if noise.corner_slopes is not None:
+                    after, before = noise.corner_slopes
+                    away = np.asarray(noise.counts) - centre.expected[index]
+                    precision = (before - after) ** 2 / 8.0
+                    near = np.isfinite(precision) & (precision * away**2 <= 1.0)
+                    tau[index] = np.where(near, precision, 0.0)
+                    nu[index] = np.where(near, precision * away + 0.5 * (before + after) - centre.g[index], 0.0)
                 continue
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
