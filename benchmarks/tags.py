@@ -1,13 +1,12 @@
 """Claim: tags weigh as much as they should beside relative abundances, and site fidelity that is learned is scored by recoveries.
 
-*Shares*: the counts of 2 000 birds on nine cells are known only up to a factor. As exact counts of 100 000 they seem to tell weights 50
+*Shares*: the counts of 2 000 birds on nine cells are known only up to a factor. As exact counts of 100 000 they seem to tell weights seven
 times as well as they do; with a dispersion that is learned from their scatter, errors are those of the 2 000, and tags weigh beside them.
 
 *Site fidelity*: everybody has a home on a map of nine cells and is there with probability .6 at every time, else a step of a random walk
-from where they were. Neither chain below is the truth. Learned from Poisson counts of 3 000 and 300 recoveries (first and last position),
-a chain without memory, and one that goes back to the cell before with a probability that the evidence chooses, are scored on 300 further
-recoveries, in nats per recovery, beside the
-rival that stays with the best probability and is else anywhere.
+from where they were. Neither chain below is the truth. A chain without memory, learned from Poisson counts of 3 000 and 300 recoveries
+(first and last position), and the same chain going back to the cell before with a probability that the evidence chooses, are scored on 300
+further recoveries, in nats per recovery, beside the rival that stays with the best probability and is else anywhere.
 """
 
 from __future__ import annotations

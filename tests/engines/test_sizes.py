@@ -577,7 +577,7 @@ def test_an_unknown_number_beside_flows_with_corners(seed):
 def test_a_reading_of_everybody_is_the_sum_over_their_number(graph, law, total, dispersion):
     """One total, however much it scatters: mean, sd and evidence of the sum over N, on a chain and on a network with a loop."""
     ring = {pair: np.eye(2) for pair in (("a", "b"), ("b", "c"), ("c", "a"))}
-    model = CHAIN if graph == "chain" else hc.DiscreteModel({v: (0, 1) for v in "abc"}, ring)
+    model = CHAIN if graph == "chain" else hc.DiscreteModel(dict.fromkeys("abc", (0, 1)), ring)
     reading = hc.NegativeBinomial(
         [total],
         dispersion=dispersion,
