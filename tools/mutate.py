@@ -179,8 +179,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "wrong sign of the sites in the evidence",
         "src/headcount/engines/tilted/_tilted_ep.py",
-        "centre, sites.tau, sites.nu, state.log_sites, settled=settled",
-        "centre, sites.tau, sites.nu, -state.log_sites, settled=settled",
+        "log_sites, narrowest = state.log_sites, _narrowest_size(state)",
+        "log_sites, narrowest = -state.log_sites, _narrowest_size(state)",
         ("tests/engines/test_two_cells.py",),
     ),
     Mutation(
