@@ -7,9 +7,9 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 44530,
-    "files in src": 168,
-    "private modules imported across packages": 31,
+    "code lines in src": 45200,
+    "files in src": 170,
+    "private modules imported across packages": 29,
     "modules reachable from TiltedEP": 53,
     "blocks rated C or worse": 87,
     "blocks rated D or worse": 3,

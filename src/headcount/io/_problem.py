@@ -572,12 +572,17 @@ def _initial_law(
         return np.full(len(axes.cells), 1 / len(axes.cells))
     if seen is not None and named in {"counts", "smoothed"}:
         return _law_from_counts(seen, axes, smooth=named == "smoothed")
+    _refuse_initial_law(given, axes, findings)
+    return None
+
+
+def _refuse_initial_law(given: Any, axes: Axes, findings: Findings) -> None:
+    """Say that there are no cells, or no counts from which to take shares."""
     if not axes.cells:
         findings.problem("cells", "no cell is left: give counts or transitions with at least one")
     elif not findings:
         text = f"give uniform or a table (cell, probability) where there are no counts, got {given!r}"
         findings.problem("initial", text)
-    return None
 
 
 def _law_from_table(start: Source, axes: Axes) -> Array | None:
@@ -919,10 +924,16 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], pa
     text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
     known = "time" not in source or source.knows("time", times[:-1], text)
     made = source.spread(source["probability"], axes)
-    absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
-    if knows_cells(source, cells, "cell") and known and absent:
-        source.problem(f"{absent} cells (and times) have no probability: give one row each")
+    if knows_cells(source, cells, "cell") and known:
+        _refuse_absent(source, axes)
     return made
+
+
+def _refuse_absent(source: Source, axes: Mapping[str, Sequence[str]]) -> None:
+    """Say how many entries no row names."""
+    absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
+    if absent:
+        source.problem(f"{absent} cells (and times) have no probability: give one row each")
 
 
 # --- networks

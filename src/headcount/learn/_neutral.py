@@ -861,9 +861,21 @@ def integrable(
     if exact is not None:
         return exact, prior
     noisy, first = NoisyCounts.of(expect, form, moves.where, point), expect.families[0].find(Initial)
-    if noisy is None or first is None:
-        return None if noisy is None else (noisy, prior)
-    return noisy, Neutral(tuple(_with_initial(part, first.component) for part in prior.parts))
+    if noisy is None or (
+        first is not None and not np.all(first.component.pseudo)
+    ):  # a flat prior of log-odds has no integral
+        return None
+    return noisy, _beside_initial(prior, expect.families[0])
+
+
+def _beside_initial(prior: Neutral, family: Family) -> Neutral:
+    """The prior of moves, and of an initial law where that is learned."""
+    first = family.find(Initial)
+    return (
+        prior
+        if first is None
+        else Neutral(tuple(_with_initial(part, first.component) for part in prior.parts))
+    )
 
 
 def _with_initial(part: Part, first: Initial) -> Part:

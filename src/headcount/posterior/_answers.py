@@ -287,12 +287,20 @@ class Answers(AsksIndividuals):
             parts.append((scope, flat))
         variance = self.sum_variance(parts)
         lower, median, upper = self._sum_quantiles(parts, mean, variance, (low, 0.5, high))
-        sd = float(np.sqrt(max(variance, 0.0)))
+        sd = self._sum_sd(parts, variance)
         return Total(mean, median, sd, lower, upper, float(level), sd * self.sum_error(parts))
 
     def sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Relative standard error of a sum's sd that comes from draws; 0 where it does not."""
         return 0.0
+
+    def _sum_sd(self, parts: Sequence[tuple[Scope, Array]], variance: float) -> float:
+        """The root of a sum's variance; of one entry its own sd, so that a file answers to the last digit as the posterior does."""
+        entries = [(scope, int(k), float(w[k])) for scope, w in parts for k in np.flatnonzero(w)]
+        if len(entries) != 1:
+            return float(np.sqrt(max(variance, 0.0)))
+        ((scope, k, weight),) = entries
+        return abs(weight) * float(dense(self.sd_table(scope)).ravel()[k])
 
     def _sum_quantiles(
         self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]

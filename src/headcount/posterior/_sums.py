@@ -105,19 +105,24 @@ class Sums:
         return cls(**{str(name): group[name].to_numpy() for name in group.data_vars})
 
 
+def _affordable(flows: list[Array]) -> int:
+    """In how many draws individuals can be followed; 0 where they are too few, or flows are not whole or do not go on from each other."""
+    if len(flows) < 2 or len({step.shape for step in flows}) > 1:
+        return 0
+    draws = min(len(flows[0]), FOLLOWED // max(int(flows[0][0].sum()) * len(flows), 1))
+    agree = all(np.array_equal(a.sum(axis=1), b.sum(axis=2)) for a, b in pairwise(flows))
+    whole = all(np.array_equal(step, np.rint(step)) for step in flows)
+    return draws if draws >= FEWEST_FOLLOWED and agree and whole else 0
+
+
 def _followed(flows: list[Array]) -> Array | None:
     """Who of each cell of the first time is where at the last, (draws, L, L), given drawn flows (draws, L, L) of every step.
 
     Given the flows, those who leave a cell are a random choice of those who came to it: individuals are put into random order in every
     cell, and handed to the flows out of it. None where there is nothing to follow (see `Sums.through`).
     """
-    if len(flows) < 2 or len({step.shape for step in flows}) > 1:
-        return None
-    number = int(flows[0][0].sum())
-    draws = min(len(flows[0]), FOLLOWED // max(number * len(flows), 1))
-    agree = all(np.array_equal(a.sum(axis=1), b.sum(axis=2)) for a, b in pairwise(flows))
-    whole = all(np.array_equal(step, np.rint(step)) for step in flows)
-    if draws < FEWEST_FOLLOWED or not (agree and whole):
+    draws = _affordable(flows)
+    if not draws:
         return None
     rng, size = np.random.default_rng(0), flows[0].shape[1]
     start, dest = np.divmod(np.arange(size * size), size)

@@ -401,8 +401,12 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
 
 
 def _forbids_moves(problem: Problem) -> bool:
-    """Whether some configuration of a clique is impossible."""
-    model = problem.model
+    """Whether some configuration of a clique is impossible; of chains and trees whether some state or move is."""
+    model, tree = problem.model, problem.model.rooted()
+    if tree is not None:
+        return any(
+            np.count_nonzero(dense(law)) < np.prod(law.shape) for law in (tree.initial, *tree.transitions[1:])
+        )
     return any(not (np.asarray(model.marginal(tuple(c))) > 0).all() for c in model.junction_tree.cliques)
 
 

@@ -139,11 +139,11 @@ def _margins(result: Result, cells: list[Hashable], before: pd.DataFrame | None)
     if before is None or len(cells) ** 2 > MOST_PAIRS:
         return {"before": None}
     place = {readable(cell): k for k, cell in enumerate(cells)}
+    ends = [before[name].map(readable).map(place).to_numpy(dtype=float) for name in ("origin", "dest")]
+    values = before["before"].to_numpy(dtype=float)
+    known = np.isfinite([*ends, values]).all(axis=0)
     old = np.zeros((len(cells), len(cells)))
-    for origin, dest, value in before[["origin", "dest", "before"]].itertuples(index=False):
-        o, d = place.get(readable(origin)), place.get(readable(dest))
-        if o is not None and d is not None and value == value:
-            old[o, d] += float(value)
+    np.add.at(old, tuple(end[known].astype(int) for end in ends), values[known])
     return {"before": [[_short(v) for v in row] for row in old.tolist()]}
 
 

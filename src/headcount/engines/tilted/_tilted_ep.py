@@ -267,12 +267,13 @@ class TiltedEP(GaussianEngine, IterativeEngine):
                 if noise.corner_slopes is not None:
                     after, before = noise.corner_slopes
                     away = np.asarray(noise.counts) - centre.expected[index]
-                    precision = (before - after) ** 2 / 8.0
-                    near = np.isfinite(precision) & (precision * away**2 <= 1.0)
-                    tau[index] = np.where(near, precision, 0.0)
-                    nu[index] = np.where(
-                        near, precision * away + 0.5 * (before + after) - centre.g[index], 0.0
-                    )
+                    with np.errstate(
+                        invalid="ignore"
+                    ):  # bounds on true counts have infinite slopes, and no variance
+                        precision, middle = (before - after) ** 2 / 8.0, 0.5 * (before + after)
+                        near = np.isfinite(precision) & (precision * away**2 <= 1.0)
+                        tau[index] = np.where(near, precision, 0.0)
+                        nu[index] = np.where(near, precision * away + middle - centre.g[index], 0.0)
                 continue
             at = np.maximum(centre.expected[index], noise.domain_low + 1e-3)
             tau[index] = np.maximum(-noise.curvature(at), 0.0)
