@@ -617,7 +617,7 @@ class MAP(IterativeEngine):
         model, _ = objective.tilts.model(g)
         return PointBeliefs(
             model,
-            objective.tilts.law(g).population,
+            objective.tilts.law(g, in_factors=True).population,
             log_evidence=point.value,
             diagnostics={"gap": objective.gap(point), "g": g},
         )
