@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from headcount import memory
+from headcount.errors import TableError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -454,6 +455,20 @@ def parsed(read: Callable[[], T]) -> T:
     finally:
         sys.unraisablehook = hook
     raise DamagedFileError(reason)
+
+
+def from_foreign(
+    path: Path, read: Callable[[], T], what: str, remedy: str, package: str = "", extra: str = ""
+) -> T:
+    """What a parser of another format makes of a file; a damaged file and a missing package are a `TableError`."""
+    try:
+        return parsed(read)
+    except ImportError:
+        kind = extra.capitalize()
+        text = f"{path.name}: reading {kind} needs {package}: pip install 'headcount[{extra}]', or give CSV"
+        raise TableError(text) from None
+    except DamagedFileError as error:
+        raise TableError(f"{path.name}: this is not {what} ({error}): {remedy}") from None
 
 
 def checksums(tree: xr.DataTree) -> dict[str, str]:

@@ -34,6 +34,10 @@ class FaultsError(ValueError):
         super().__init__(self.problems[0] if len(self.problems) == 1 else "\n".join(lines))
 
 
+class TableError(FaultsError):
+    """Files or tables that cannot be right; each problem names the file and the rows, as an editor counts lines."""
+
+
 class ModelError(FaultsError):
     """A model, scope, table or file that cannot be right."""
 

@@ -34,6 +34,9 @@ UNKNOWN_FREE = 2**31
 _ALWAYS_ALLOWED = 2**24
 """Bytes (16 MiB) up to which the system is not asked how much is free: reading it costs about 50 microseconds."""
 
+COPIES_READ = 4
+"""Copies of a binary array that reading a table makes: the array, the tidy table, its columns as labels and as numbers."""
+
 _limit: ContextVar[int | None] = ContextVar("headcount_memory_limit", default=None)
 
 

@@ -1,10 +1,10 @@
 """Tables, NetCDF, networks and matrices of transport tools, in and out; everything wrong is said at once."""
 
+from headcount.errors import TableError
 from headcount.io._many import Many, folder_name, infer_many
 from headcount.io._omx import Matrices, read_omx, write_flows_omx, write_omx
 from headcount.io._problem import Case, opened, read_chain, read_network, read_problem, read_sequences
 from headcount.io.long import infer_long, read_long
-from headcount.io.source import TableError
 from headcount.io.tables import NOISES, no_counts, read_counts, read_weights
 from headcount.io.write import (
     Result,

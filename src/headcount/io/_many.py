@@ -16,9 +16,8 @@ from headcount._disk import check_folder
 from headcount.engines import Engine, NotConvergedError
 from headcount.engines.choice import as_engine
 from headcount.engines.engine import Progress
-from headcount.errors import ProblemError, known_keywords
+from headcount.errors import ProblemError, TableError, known_keywords
 from headcount.individual import HiddenStateChain, MarkovChain, Model
-from headcount.io.source import TableError
 from headcount.io.write import FORMATS, load_result, put_results, result_names
 from headcount.learn import infer
 from headcount.observe import Problem

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount import memory
-from headcount._disk import replacing
+from headcount._disk import from_foreign, replacing
 from headcount._types import Array
 from headcount.dates import readable
-from headcount.io.source import MEMORY_PER_ENTRY, TableError, from_foreign
+from headcount.errors import TableError
 
 if TYPE_CHECKING:
     import os
@@ -79,7 +79,7 @@ def _stored_arrays(
     def read() -> tuple[dict[str, Array], dict[str, tuple[Hashable, ...]]]:
         with h5py.File(file, "r") as stored:
             size = sum(8 * table.size for table in stored.get("data", {}).values())
-            memory.require(MEMORY_PER_ENTRY * size, file.name, remedy="split it")
+            memory.require(memory.COPIES_READ * size, file.name, remedy="split it")
             data = {name: np.asarray(table, dtype=float) for name, table in stored.get("data", {}).items()}
             lookup = {name: _labels(table[...]) for name, table in stored.get("lookup", {}).items()}
         return data, lookup

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from headcount.errors import FaultsError, known_keywords
+from headcount.errors import FaultsError, TableError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
-from headcount.io.source import Findings, Source, TableError, label_text, listed, wrong_sequences
+from headcount.io.source import Findings, Source, label_text, listed, wrong_sequences
 from headcount.io.tables import (
     NO_COUNTS,
     ROUNDING,

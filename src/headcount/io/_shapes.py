@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount.io.source import TableError
+from headcount.errors import TableError
+from headcount.labels import SPELLINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,8 +109,6 @@ def _areas(rings: Sequence[Array]) -> list[Array]:
 def _labelled(frame: pd.DataFrame, axes: tuple[str, str]) -> pd.DataFrame:
     """The properties with the cell's label as a column that tables know, and no column called as an axis is."""
     frame = frame.rename(columns={c: f"property_{c}" for c in frame if str(c).casefold() in axes})
-    from headcount.io.columns import SPELLINGS
-
     folded = {str(c).casefold(): c for c in frame.columns}
     if not folded.keys().isdisjoint(SPELLINGS["cell"]):
         return frame

@@ -22,6 +22,7 @@ import numpy as np
 from headcount.dates import parse_date
 from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
 from headcount.io.source import Findings, Labels, Source, label_text, listed, open_source
+from headcount.labels import SPELLINGS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,30 +30,6 @@ if TYPE_CHECKING:
     from headcount._types import Array, Index
 
 
-SPELLINGS: Mapping[str, tuple[str, ...]] = {
-    role: tuple(words.split())
-    for role, words in {
-        "time": "time date datetime timestamp t step hour day week month year datum woche semaine fecha semana",
-        "cell": "cell zone site region location area tile tile_id cell_id zone_id state ward station place "
-        "zelle ort gebiet lieu commune sitio zona",
-        "count": "count counts observed total n value anzahl nombre effectif conteo",
-        "flow": "count flow flows counts trips n value anzahl nombre",
-        "from": "from origin source origin_id i von de origine origen",
-        "to": "to dest destination target dest_id destination_id j nach vers destino",
-        "probability": "probability prob p share transition wahrscheinlichkeit anteil probabilite probabilidad",
-        "sum": "sum screenline line cordon counter",
-        "id": "id individual animal tag band ring track track_id tag_id",
-        "from_time": "from_time time_from date_from from_date start_time ringed release_date banding_date marked beringt",
-        "from_cell": "from_cell cell_from site_from from_site start_cell ringed_at release_site banding_site",
-        "to_time": "to_time time_to date_to to_date end_time recovered recovery_date encounter_date found wiederfund",
-        "to_cell": "to_cell cell_to site_to to_site end_cell recovered_at recovery_site encounter_site",
-        "x": "x column easting rechtswert",
-        "y": "y row northing hochwert",
-        "lon": "lon longitude lng long lange laenge langengrad laengengrad longitud",
-        "lat": "lat latitude breite breitengrad latitud",
-    }.items()
-}
-"""Role → spellings in order of preference (English, German, French, Spanish); read without regard to case and accents."""
 _OPTIONAL_LABELS = frozenset({"time", "sequence"})
 """Roles of labels that a table may have none of."""
 ENDS = {"from": "origin", "to": "destination"}

@@ -28,9 +28,8 @@ from headcount.dates import parse_date, readable
 from headcount.engines import Engine, Plan, plan, select
 from headcount.engines._cost import INITIAL_RUNS
 from headcount.engines.engine import Progress
-from headcount.errors import ProblemError
+from headcount.errors import ProblemError, TableError
 from headcount.io._many import Task
-from headcount.io.source import TableError
 from headcount.io.write import put_frames
 from headcount.learn import infer
 from headcount.observe import Problem

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from headcount import memory
-from headcount._disk import DamagedFileError, parsed
+from headcount._disk import from_foreign
 from headcount.dates import zoned_moment
-from headcount.errors import Faults, FaultsError
+from headcount.errors import Faults, FaultsError, TableError
+from headcount.io._omx import omx_table
+from headcount.io._shapes import geojson_table, geopackage_table
 from headcount.labels import repeated
 from headcount.memory import readable_bytes
 
@@ -46,14 +48,8 @@ _GRIDS = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"))
 _MIDNIGHT = re.compile(r"^(\d{4}-\d{2}-\d{2})[T ]00:00(?::00(?:\.0+)?)?$")
 MEMORY_PER_BYTE = 16
 """Bytes of memory that reading takes per byte of text: 6 to 15 were measured, most for short numbers in three columns."""
-MEMORY_PER_ENTRY = 4
-"""Copies of a binary array that reading makes: the array, the tidy table, its columns as labels and as numbers."""
 _SHOWN = 5
 """Rows and values that one message lists; the rest is counted."""
-
-
-class TableError(FaultsError):
-    """Files or tables that cannot be right; each problem names the file and the rows, as an editor counts lines."""
 
 
 @dataclass
@@ -632,20 +628,6 @@ def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:
     )
 
 
-def from_foreign(
-    path: Path, read: Callable[[], Result], what: str, remedy: str, package: str = "", extra: str = ""
-) -> Result:
-    """What a parser of another format makes of a file; a damaged file and a missing package are a `TableError`."""
-    try:
-        return parsed(read)
-    except ImportError:
-        kind = extra.capitalize()
-        text = f"{path.name}: reading {kind} needs {package}: pip install 'headcount[{extra}]', or give CSV"
-        raise TableError(text) from None
-    except DamagedFileError as error:
-        raise TableError(f"{path.name}: this is not {what} ({error}): {remedy}") from None
-
-
 def _from_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
@@ -655,7 +637,7 @@ def _from_parquet(path: Path) -> pd.DataFrame:
         held = parquet.ParquetFile(path).metadata
         groups = [held.row_group(k).total_byte_size for k in range(held.num_row_groups)]
         size = max(sum(groups), 8 * held.num_rows * held.num_columns)
-        memory.require(MEMORY_PER_ENTRY * size, path.name, remedy="split it")
+        memory.require(memory.COPIES_READ * size, path.name, remedy="split it")
         return pd.read_parquet(path)
 
     again = "write it again, or give CSV"
@@ -669,7 +651,7 @@ def _from_netcdf(path: Path) -> pd.DataFrame:
     def read() -> xr.Dataset:
         with xr.open_dataset(path, engine="h5netcdf") as data:
             size = sum(variable.nbytes for variable in data.variables.values())
-            memory.require(MEMORY_PER_ENTRY * size, path.name, remedy="split it")
+            memory.require(memory.COPIES_READ * size, path.name, remedy="split it")
             return data.load()
 
     return _from_cube(path.name, from_foreign(path, read, "a NetCDF-4 file", "write it again, or give CSV"))
@@ -725,15 +707,7 @@ def _from_rows(name: str, rows: Sequence[tuple[Any, ...]]) -> Source:
     return _filled(Source(name, frame, np.arange(top + 2, top + 2 + len(frame))))
 
 
-def _from_omx(path: Path) -> pd.DataFrame:
-    from headcount.io._omx import omx_table
-
-    return omx_table(path)
-
-
 def _from_areas(path: Path) -> pd.DataFrame:
-    from headcount.io._shapes import geojson_table, geopackage_table
-
     return geopackage_table(path) if path.suffix.lower() == ".gpkg" else geojson_table(path)
 
 
@@ -758,7 +732,7 @@ _CONTAINERS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
     ".nc": _from_netcdf,
     ".nc4": _from_netcdf,
     ".cdf": _from_netcdf,
-    ".omx": _from_omx,
+    ".omx": omx_table,
     ".geojson": _from_areas,
     ".gpkg": _from_areas,
 }

@@ -15,11 +15,11 @@ import numpy as np
 
 from headcount import observe
 from headcount.dates import zoned_moment
-from headcount.errors import nearest
+from headcount.errors import TableError, nearest
 from headcount.individual import LogLinearTransitions
 from headcount.io._times import order_times
 from headcount.io.columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
-from headcount.io.source import Findings, Source, TableError, label_text, listed
+from headcount.io.source import Findings, Source, label_text, listed
 from headcount.learn import features
 from headcount.learn._feature_table import columns_in, is_formula
 

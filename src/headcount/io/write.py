@@ -29,10 +29,9 @@ from headcount._disk import (
     write_tree,
 )
 from headcount.dates import readable
-from headcount.errors import shown
+from headcount.errors import TableError, shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
-from headcount.io.source import TableError
 from headcount.posterior import Posterior
 from headcount.posterior.dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
 from headcount.posterior.result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows

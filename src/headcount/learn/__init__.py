@@ -5,8 +5,7 @@ from headcount.learn._family import Component, Family, Natural, Parametrisation
 from headcount.learn._feature_table import features
 from headcount.learn._fit import fit, fit_complete
 from headcount.learn._going import Going
-from headcount.learn._infer import infer
-from headcount.learn._initial import infer_initial
+from headcount.learn._infer import infer, infer_initial
 from headcount.learn._log_linear import LogLinear
 from headcount.learn._nmixture import NMixture, nmixture
 from headcount.learn._populations import (

@@ -27,6 +27,7 @@ import numpy as np
 
 from headcount._types import Array
 from headcount.engines import Engine, Posterior
+from headcount.engines.choice import chosen
 from headcount.individual import MarkovChain
 from headcount.learn._components import Initial, dirichlet_multinomial
 from headcount.learn._expect import EStep, Expected, run_here
@@ -614,6 +615,25 @@ def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
         )
     found: ToEstimate = asked.pop()
     return found
+
+
+def estimate_for(
+    problem: Problem,
+    engine: Engine | str | None,
+    refine: Callable[[Posterior], float | None] | None = None,
+) -> DispersionEstimate:
+    """Estimate the dispersion of one problem that asks for it; ``refine`` integrates the evidence over a learned initial distribution."""
+    asked = asks_for_estimate([problem])
+    assert asked is not None
+    run = chosen(problem, engine).engine
+    if run.random or not run.takes_dispersion:
+        raise ValueError(
+            f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
+        )
+    plain = problem.with_dispersion(None)
+    evidence = Evidence([plain], run, refine)
+    found = estimated([plain], evidence, asked, initial_learned=refine is not None)
+    return by_class(found, asked.by, [plain], evidence)
 
 
 def moving_together(problem: Problem, dispersion: Dispersion | str) -> Problem:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.engines import Engine, Posterior
+from headcount.engines import Engine, Posterior, run
 from headcount.errors import shown
 from headcount.learn._components import Initial, with_transitions
+from headcount.learn._dispersion import estimate_for
 from headcount.learn._family import Family, Parametrisation, standard_errors
-from headcount.learn._infer import infer
 from headcount.learn._uncertainty import spread_columns
 from headcount.observe import LearnedStart, Problem
 from headcount.posterior import IntegratedBeliefs
@@ -87,7 +87,7 @@ class Going:
         here = fit.plug_ins[sequence]
         ends = [
             [
-                last_counts(infer(family.apply(fit.working + side * column, here.problem), fit.engine)).mean
+                last_counts(run(family.apply(fit.working + side * column, here.problem), fit.engine)).mean
                 for side in (1.0, -1.0)
             ]
             for column in spread.T
@@ -141,18 +141,20 @@ class Going:
             Where its parameters are others.
         """
         blank = _known_initial(problem)
+        if blank.together.estimated:
+            blank = blank.with_dispersion(estimate_for(blank.after(past.start), engine).used)
         family = _with_parameters(setting.bind(blank.model), past.names)
 
-        def run(u: Array) -> Posterior:
-            return infer(family.apply(past.at(u), blank), engine, start=past.started(u))
+        def run_at(u: Array) -> Posterior:
+            return run(family.apply(past.at(u), blank).after(past.started(u)), engine)
 
         width = past.spread.shape[1]
         steps = [_step(past, k) for k in range(width)]
-        ends = [[run(side * h * np.eye(width)[k]) for side in (1.0, -1.0)] for k, h in enumerate(steps)]
-        slope, information = _evidence(ends, steps, run(np.zeros(width)).problem)
+        ends = [[run_at(side * h * np.eye(width)[k]) for side in (1.0, -1.0)] for k, h in enumerate(steps)]
+        slope, information = _evidence(ends, steps, run_at(np.zeros(width)).problem)
         precision = np.eye(width) + information
         moved = np.asarray(np.linalg.solve(precision, slope), dtype=float)
-        base = run(moved)
+        base = run_at(moved)
         values, vectors = np.linalg.eigh(precision)
         root = (vectors / np.sqrt(values)) @ vectors.T
         response = partial(_response, [[p.beliefs for p in pair] for pair in ends], steps, root)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from headcount import engines
-from headcount.engines import Engine, Posterior
-from headcount.engines.choice import chosen
+from headcount.engines import Engine, Posterior, select
 from headcount.errors import known_keywords
 from headcount.individual import ModelError
 from headcount.learn._chains import LearnInitial
 from headcount.learn._components import with_transitions
-from headcount.learn._dispersion import Evidence, asks_for_estimate, by_class, estimated, moving_together
-from headcount.learn._initial import infer_initial, initial_response
+from headcount.learn._dispersion import estimate_for, moving_together
+from headcount.learn._fit import fit
+from headcount.learn._initial import initial_response, integrated_exactly, listed_or_sampled
 from headcount.observe import Problem, Start
 from headcount.observe._problem import as_problem
 from headcount.population import Dispersion, DispersionEstimate
@@ -93,6 +93,57 @@ def infer(
     return made
 
 
+def infer_initial(
+    problem: Problem,
+    engine: Engine | str | None = None,
+    *,
+    rng: np.random.Generator | int | None = None,
+    strict: bool = True,
+    progress: bool | None = None,
+) -> Posterior:
+    """Infer with an unknown initial distribution: flat prior, learned from all counts, its uncertainty included.
+
+    Parameters
+    ----------
+    problem
+        A chain; an initial distribution that its model has is not used.
+    engine, rng, strict, progress
+        As for `infer`.
+
+    Returns
+    -------
+    Posterior
+        Its problem has the learned initial distribution; ``outcome.info["initial"]`` says so. An engine without spread (`MAP`)
+        gives the most probable counts under it.
+
+    Examples
+    --------
+    >>> import headcount as hc
+    >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=3)
+    >>> counts = [[float("nan"), float("nan")], [62, 38], [60, 41]]
+    >>> problem = hc.Problem(chain, 100, hc.Poisson(counts))
+    >>> found = infer_initial(problem)
+    >>> bool(found.node(0).sd[0] > hc.infer(problem).node(0).sd[0])
+    True
+    """
+    blank = problem
+    chain = problem.model.as_chain()
+    if chain is not None and chain.initial_known:
+        blank = problem.with_model(with_transitions(chain, None))
+    if listed_or_sampled(blank, engine):
+        return integrated_exactly(blank, engine, rng=rng, strict=strict, progress=progress)
+    found = fit(
+        LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
+    )
+    posterior = found.posterior
+    picked = select(posterior.problem, sampling=False) if engine is None else None
+    if picked is not None and picked.engine.name == posterior.engine:
+        posterior.outcome.info["chosen"] = picked
+    if isinstance(rng, (int, np.integer)):
+        posterior.outcome.info["seed"] = int(rng)
+    return posterior
+
+
 def _several_initials(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
     """Groups of known size with unknown initial distributions: the chain of (group, cell) has one that is learned beside exact sizes."""
     sizes = [member.law.most for member in problem.cloud.members]
@@ -126,24 +177,15 @@ def _estimated_dispersion(
     problem: Problem, engine: Engine | str | None, *, unknown: bool
 ) -> DispersionEstimate:
     """The dispersion with the most evidence; with an initial distribution that is unknown, the evidence integrated over it."""
-    asked = asks_for_estimate([problem])
-    assert asked is not None
+    if not unknown:
+        return estimate_for(problem, engine)
     plain = problem.with_dispersion(None)
-    run = chosen(problem, engine).engine
-    if run.random or not run.takes_dispersion:
-        raise ValueError(
-            f"{run.name} gives no evidence to estimate a dispersion by: use TiltedEP (the default) or Laplace"
-        )
-    known, refine = plain, None
-    if unknown:
-        family = LearnInitial().bind(plain.model)
-        known = plain.with_model(infer_initial(plain, engine, strict=False).problem.model)
-        shares = known.model.marginal((known.model.variables[0],))
-        x = family.components[0].log_odds(shares[None])  # type: ignore[attr-defined]
+    family = LearnInitial().bind(plain.model)
+    known = problem.with_model(infer_initial(plain, engine, strict=False).problem.model)
+    shares = known.model.marginal((known.model.variables[0],))
+    x = family.components[0].log_odds(shares[None])  # type: ignore[attr-defined]
 
-        def refine(posterior: Posterior) -> float | None:
-            return initial_response(posterior, family, x).log_evidence
+    def refine(posterior: Posterior) -> float | None:
+        return initial_response(posterior, family, x).log_evidence
 
-    evidence = Evidence([known], run, refine)
-    found = estimated([known], evidence, asked, initial_learned=unknown)
-    return by_class(found, asked.by, [known], evidence)
+    return estimate_for(known, engine, refine)

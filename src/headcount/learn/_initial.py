@@ -20,10 +20,9 @@ from scipy.special import gammaln
 
 from headcount import engines
 from headcount._types import Array
-from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior, select
+from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior
 from headcount.engines.choice import SAMPLING_SEED, as_engine, chosen
 from headcount.individual import MarkovChain
-from headcount.learn._chains import LearnInitial
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem, Site
@@ -31,59 +30,6 @@ from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
 """Floor of the information about π as a share of that of complete counts, against rounding."""
-
-
-def infer_initial(
-    problem: Problem,
-    engine: Engine | str | None = None,
-    *,
-    rng: np.random.Generator | int | None = None,
-    strict: bool = True,
-    progress: bool | None = None,
-) -> Posterior:
-    """Infer with an unknown initial distribution: flat prior, learned from all counts, its uncertainty included.
-
-    Parameters
-    ----------
-    problem
-        A chain; an initial distribution that its model has is not used.
-    engine, rng, strict, progress
-        As for `infer`.
-
-    Returns
-    -------
-    Posterior
-        Its problem has the learned initial distribution; ``outcome.info["initial"]`` says so. An engine without spread (`MAP`)
-        gives the most probable counts under it.
-
-    Examples
-    --------
-    >>> import headcount as hc
-    >>> chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], length=3)
-    >>> counts = [[float("nan"), float("nan")], [62, 38], [60, 41]]
-    >>> problem = hc.Problem(chain, 100, hc.Poisson(counts))
-    >>> found = infer_initial(problem)
-    >>> bool(found.node(0).sd[0] > hc.infer(problem).node(0).sd[0])
-    True
-    """
-    from headcount.learn._fit import fit  # which integrates over every initial distribution that is unknown
-
-    blank = problem
-    chain = problem.model.as_chain()
-    if chain is not None and chain.initial_known:
-        blank = problem.with_model(with_transitions(chain, None))
-    if _few(blank, engine):
-        return _integrated(blank, engine, rng=rng, strict=strict, progress=progress)
-    found = fit(
-        LearnInitial(), blank, engine, standard_errors=False, rng=rng, strict=strict, progress=progress
-    )
-    posterior = found.posterior
-    picked = select(posterior.problem, sampling=False) if engine is None else None
-    if picked is not None and picked.engine.name == posterior.engine:
-        posterior.outcome.info["chosen"] = picked
-    if isinstance(rng, (int, np.integer)):
-        posterior.outcome.info["seed"] = int(rng)
-    return posterior
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,7 +49,7 @@ class EqualSpreads(Observation):
         return np.asarray(gammaln(np.asarray(n, dtype=float) + 1.0) + np.full(cells, constant / cells))
 
 
-def _few(problem: Problem, engine: Engine | str | None) -> bool:
+def listed_or_sampled(problem: Problem, engine: Engine | str | None) -> bool:
     """Whether the engine that runs lists or samples individuals, so that a factor on the first counts is no matter to it."""
     closed = problem.plain and problem.dispersion is None
     if not closed or type(problem.model) is not MarkovChain:
@@ -111,7 +57,7 @@ def _few(problem: Problem, engine: Engine | str | None) -> bool:
     return isinstance(chosen(problem, engine).engine, Enumerate | PathGibbs) and not problem.traits.correlated
 
 
-def _integrated(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
+def integrated_exactly(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
     """The posterior with the unknown initial distribution integrated out under its flat prior."""
     model, people = problem.model.as_chain(), problem.population
     assert model is not None

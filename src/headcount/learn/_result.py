@@ -41,6 +41,7 @@ from headcount.learn._family import (
     with_innermost,
 )
 from headcount.learn._files import Saved, read, write
+from headcount.learn._going import Going
 from headcount.learn._uncertainty import Direction, Information
 from headcount.observe import Problem
 from headcount.population import Dispersion, DispersionEstimate, as_dispersion, step_moments
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-    from headcount.learn._going import Going
     from headcount.learn._neutral import Integral
 
 MOST_SOLVES = 400
@@ -530,8 +530,6 @@ class Fit(Saved):
         Last counts and parameters are updated together by the new counts alone; of a problem without counts it is a forecast that includes
         the parameters' uncertainty and what it has to do with the last counts (two runs of the past per parameter, once).
         """
-        from headcount.learn._going import Going
-
         return Going.of(self, sequence)
 
     def forecast(
