@@ -275,50 +275,13 @@ class WormSpace(NamedTuple):
 
 def path_worms(arrays: SamplingArrays) -> PathWorms:
     """The worms of a problem; none where no two nodes are counted exactly and completely."""
-    tree, exact = arrays.tree, exact_nodes_of(arrays)
-    parents, sizes, nodes = arrays.rooted.parents, tree.sizes, len(tree.sizes)
-    counts = [arrays.node_counts(v) if exact[v] else np.zeros(int(sizes[v])) for v in range(nodes)]
-    row_start = np.cumsum([0, 0, *(sizes[u] for u in parents[1:])])[:-1].astype(np.int64)
-    kappa, tilt = np.zeros(int(row_start[-1]) + int(sizes.max())), np.zeros(arrays.cells)
-    worms, depth = np.zeros((2, nodes), dtype=np.int64)
-    entries = arrays.entries if (exact[1:] & exact[np.array(parents[1:], dtype=int)]).any() else 0
-    p, accept, alias = np.zeros(entries), np.zeros(entries), np.zeros(entries, np.int64)
+    exact = exact_nodes_of(arrays)
     kind, exact_slot = _kinds(arrays, exact)
-    far, every, inside = [], [], []
-    for v in range(1, nodes):
-        u = parents[v]
-        depth[v] = depth[u] + 1
-        if exact[v] and exact[u]:
-            law = arrays.transition(v)
-            tilt[arrays.node(v)] = raked_tilts(law, counts[u], counts[v])[1]
-            p[arrays.edge(v)] = law.ravel()
-            accept[arrays.edge(v)], alias[arrays.edge(v)] = alias_of(law, tilt[arrays.node(v)])
-            worms[v] = -(-arrays.population // int(sizes[v]))
-            if arrays.rho is not None:
-                kappa[row_start[v] : row_start[v] + int(sizes[u])] = row_kappa(arrays.rho[v], int(sizes[u]))
-    for v in range(nodes):
-        here = arrays.node(v)
-        if exact[v] and (v == 0 or exact[parents[v]]):
-            continue
-        if not exact[v] and kind[here].max() == 0:
-            continue
-        within, top = _hidden_around(parents, exact, parents[v] if exact[v] else v)
-        beside = [c for c in range(1, nodes) if parents[c] in within or c in within]
-        if exact[v]:
-            law = np.linalg.multi_dot(
-                [np.eye(int(sizes[top]) if top >= 0 else 1), *_way(arrays, v, top), np.eye(int(sizes[v]))]
-            )
-            rows = counts[top] if top >= 0 else np.array([float(arrays.population)])
-            tilt[here] = raked_tilts(law, rows, counts[v])[1]
-        else:
-            tilt[here] = _class_tilts(arrays, v, kind[here])
-        far.append(v)
-        inside.append(within)
-        cost = int(sizes[v]) * sum(int(sizes[parents[c]]) * int(sizes[c]) for c in beside)
-        every.append(max(1, round(cost / (arrays.population * int(sizes.sum())))))
-    step = Turnstile(p, kappa, tilt, accept, alias)
-    ends = np.cumsum([0, *(len(w) for w in inside)]).astype(np.int64)
-    flat = np.array([w for part in inside for w in part], dtype=np.int64)
+    tilt, depth = np.zeros(arrays.cells), np.zeros(len(exact), dtype=np.int64)
+    for v in range(1, len(exact)):
+        depth[v] = depth[arrays.rooted.parents[v]] + 1
+    step, worms, row_start = _near_worms(arrays, exact, tilt)
+    far = _far_worms(arrays, exact, kind, tilt)
     members, mark = _exchangeable(arrays)
     return PathWorms(
         step,
@@ -329,14 +292,70 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
         exact=exact,
         kind=kind,
         exact_slot=exact_slot,
-        far=np.array(far, dtype=np.int64),
-        every=np.array(every, dtype=np.int64),
-        inside_start=ends,
-        inside=flat,
+        far=np.array([f.node for f in far], dtype=np.int64),
+        every=np.array([f.every for f in far], dtype=np.int64),
+        inside_start=np.cumsum([0, *(len(f.inside) for f in far)]).astype(np.int64),
+        inside=np.array([w for f in far for w in f.inside], dtype=np.int64),
         longest=LONGEST,
         members=members,
         mark=mark,
     )
+
+
+def _near_worms(
+    arrays: SamplingArrays, exact: NDArray[np.bool_], tilt: Array
+) -> tuple[Turnstile, NDArray[np.int64], NDArray[np.int64]]:
+    """Steps between two exactly counted nodes, worms per sweep at each node, where the rows of steps begin; fills ``tilt`` there."""
+    parents, sizes = arrays.rooted.parents, arrays.tree.sizes
+    row_start = np.cumsum([0, 0, *(sizes[u] for u in parents[1:])])[:-1].astype(np.int64)
+    kappa = np.zeros(int(row_start[-1]) + int(sizes.max()))
+    worms = np.zeros(len(sizes), dtype=np.int64)
+    near = [v for v in range(1, len(sizes)) if exact[v] and exact[parents[v]]]
+    entries = arrays.entries if near else 0
+    p, accept, alias = np.zeros(entries), np.zeros(entries), np.zeros(entries, np.int64)
+    for v in near:
+        u, law = parents[v], arrays.transition(v)
+        tilt[arrays.node(v)] = raked_tilts(law, arrays.node_counts(u), arrays.node_counts(v))[1]
+        p[arrays.edge(v)] = law.ravel()
+        accept[arrays.edge(v)], alias[arrays.edge(v)] = alias_of(law, tilt[arrays.node(v)])
+        worms[v] = -(-arrays.population // int(sizes[v]))
+        if arrays.rho is not None:
+            kappa[row_start[v] : row_start[v] + int(sizes[u])] = row_kappa(arrays.rho[v], int(sizes[u]))
+    return Turnstile(p, kappa, tilt, accept, alias), worms, row_start
+
+
+class _FarWorm(NamedTuple):
+    """A node with worms that draw whole ways through other nodes; see `PathWorms`."""
+
+    node: int
+    inside: list[int]
+    every: int
+
+
+def _far_worms(
+    arrays: SamplingArrays, exact: NDArray[np.bool_], kind: NDArray[np.int64], tilt: Array
+) -> list[_FarWorm]:
+    """Nodes with a hidden node above an exact one, and nodes with some exact totals; fills ``tilt`` there."""
+    parents, sizes, found = arrays.rooted.parents, arrays.tree.sizes, []
+    for v in range(len(sizes)):
+        here = arrays.node(v)
+        needless = (v == 0 or exact[parents[v]]) if exact[v] else kind[here].max() == 0
+        if needless:
+            continue
+        within, top = _hidden_around(parents, exact, parents[v] if exact[v] else v)
+        tilt[here] = _way_tilts(arrays, v, top) if exact[v] else _class_tilts(arrays, v, kind[here])
+        beside = [c for c in range(1, len(sizes)) if parents[c] in within or c in within]
+        cost = int(sizes[v]) * sum(int(sizes[parents[c]]) * int(sizes[c]) for c in beside)
+        found.append(_FarWorm(v, within, max(1, round(cost / (arrays.population * int(sizes.sum()))))))
+    return found
+
+
+def _way_tilts(arrays: SamplingArrays, v: int, top: int) -> Array:
+    """Tilts of an exactly counted node that give its counts to ways from ``top``, the exact node above (−1: the initial law)."""
+    ends = (int(arrays.tree.sizes[top]) if top >= 0 else 1, int(arrays.tree.sizes[v]))
+    law = np.linalg.multi_dot([np.eye(ends[0]), *_way(arrays, v, top), np.eye(ends[1])])
+    rows = arrays.node_counts(top) if top >= 0 else np.array([float(arrays.population)])
+    return raked_tilts(law, rows, arrays.node_counts(v))[1]
 
 
 def _exchangeable(arrays: SamplingArrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
