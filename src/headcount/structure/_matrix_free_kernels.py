@@ -169,13 +169,16 @@ def turn_way(way, residual, turn):  # type: ignore[no-untyped-def]
             way[r, c] = residual[r, c] + turn[c] * way[r, c]
 
 
-@kernel_sums
-def _word(key, place):  # type: ignore[no-untyped-def]
-    """64 pseudo-random bits of a key and a place (the finaliser of splitmix64)."""
-    z = key + np.uint64(place + 1) * np.uint64(0x9E3779B97F4A7C15)
+def words(key, place):  # type: ignore[no-untyped-def]
+    """64 pseudo-random bits of a key and of every place, both 64-bit unsigned (the finaliser of splitmix64)."""
+    z = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+_word = kernel_sums(words)
+"""The same of one place, compiled."""
 
 
 @kernel_sums
@@ -189,7 +192,7 @@ def _row_noise(step, i, key, above, room):  # type: ignore[no-untyped-def]
         p = scale[i] * values[start + k] * weights[columns[start + k]]
         chances[k], size = p, np.sqrt(expected[i] * p)
         for first in range(0, draws, DRAWS_PER_WORD):
-            word = _word(key, 4 * (start + k - ends[0]) + first // DRAWS_PER_WORD)
+            word = _word(key, np.uint64(4 * (start + k - ends[0]) + first // DRAWS_PER_WORD))
             for c in range(first, min(first + DRAWS_PER_WORD, draws)):
                 w = size * NORMAL[(word >> (BITS * np.uint64(c - first))) & np.uint64(15)]
                 noise[k, c] = w

@@ -452,14 +452,6 @@ def _sums_of_block(
     return made
 
 
-def _words(key: np.uint64, place: Any) -> Any:
-    """64 pseudo-random bits of a key and of every place (the finaliser of splitmix64)."""
-    z = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
 def noise(key: np.uint64, moves: Any, size: Array, draws: int) -> Array:
     """Z times ``size`` for every draw and every position among a step's moves, (draws, *moves); all draws of a block."""
     xp = namespace(moves)
@@ -474,7 +466,7 @@ def noise(key: np.uint64, moves: Any, size: Array, draws: int) -> Array:
         )
     table, made = xp.asarray(kernels.NORMAL), []
     for first in range(0, draws, kernels.DRAWS_PER_WORD):
-        words = _words(key, np.uint64(4) * moves + np.uint64(first // kernels.DRAWS_PER_WORD))
+        words = kernels.words(key, np.uint64(4) * moves + np.uint64(first // kernels.DRAWS_PER_WORD))
         for c in range(min(kernels.DRAWS_PER_WORD, draws - first)):
             made.append(size * table[((words >> np.uint64(4 * c)) & np.uint64(15)).astype(np.int64)])
     return np.stack(made)

@@ -359,25 +359,27 @@ def _shift_inside(tree, slots, state, inside, m, step):
 
 
 @bare
-def _draw_way(tree, slots, state, worms, v, inside, m, work):
-    """A new way of individual m through the nodes ``inside`` to node v, or through it where it is one of them.
+def _fill_local(tree, slots, state, worms, v, w, here):
+    """The likelihood ratio of one individual more in each state of node w, where exact totals at node v are open."""
+    start = tree.node_start
+    for x in range(here.size):
+        here[x] = state.node_ratio[start[w] + x]
+        if w == v and not worms.exact[v]:
+            here[x] = worms.step.tilt[start[v] + x]
+            for a in range(slots.node_first[start[v] + x], slots.node_first[start[v] + x + 1]):
+                if not worms.exact_slot[slots.node_slot[a]]:
+                    here[x] *= state.slot_ratio[slots.node_slot[a]]
 
-    Returns the kind of its cell there, −1 where no way is possible. Exactly counted nodes below these, other than v, stay where they are
-    for this individual.
-    """
+
+@bare
+def _collect_way(tree, slots, state, worms, v, inside, m, work):
+    """Fill ``work.beta`` at the nodes ``inside`` from below, for `_draw_way`; False where no way is possible."""
     path, law, start, tilt = state.path, tree.law, tree.node_start, worms.step.tilt
-    beta, message, weights = work.beta, work.message, work.weights
-    through = not worms.exact[v]
+    beta, message = work.beta, work.message
     for back in range(inside.size - 1, -1, -1):
         w = inside[back]
         here = beta[start[w] : start[w + 1]]
-        for x in range(here.size):
-            here[x] = state.node_ratio[start[w] + x]
-            if through and w == v:  # exact totals are open here
-                here[x] = tilt[start[v] + x]
-                for a in range(slots.node_first[start[v] + x], slots.node_first[start[v] + x + 1]):
-                    if not worms.exact_slot[slots.node_slot[a]]:
-                        here[x] *= state.slot_ratio[slots.node_slot[a]]
+        _fill_local(tree, slots, state, worms, v, w, here)
         for a in range(tree.child_start[w], tree.child_start[w + 1]):
             c = tree.children[a]
             if worms.exact[c] and c != v:
@@ -391,9 +393,23 @@ def _draw_way(tree, slots, state, worms, v, inside, m, work):
                 for x in range(here.size):
                     here[x] *= up[x]
             if not rescale(here):
-                return -1
+                return False
         if not rescale(here):
-            return -1
+            return False
+    return True
+
+
+@bare
+def _draw_way(tree, slots, state, worms, v, inside, m, work):
+    """A new way of individual m through the nodes ``inside`` to node v, or through it where it is one of them.
+
+    Returns the kind of its cell there, −1 where no way is possible. Exactly counted nodes below these, other than v, stay where they are
+    for this individual.
+    """
+    path, law, start, tilt = state.path, tree.law, tree.node_start, worms.step.tilt
+    beta, weights = work.beta, work.weights
+    if not _collect_way(tree, slots, state, worms, v, inside, m, work):
+        return -1
     for w in inside:
         size, row, rows = tree.sizes[w], 0, tree.initial
         if w > 0:
@@ -404,7 +420,7 @@ def _draw_way(tree, slots, state, worms, v, inside, m, work):
         if x < 0:
             return -1
         path[w, m] = x
-    if through:
+    if not worms.exact[v]:
         return worms.kind[start[v] + path[v, m]]
     row = tree.law_start[v] + path[tree.parent[v], m] * tree.sizes[v]
     for j in range(tree.sizes[v]):
@@ -456,13 +472,39 @@ def _turn_all_flows(tree, slots, state, inside, old, new):
 
 
 @bare
+def _undo_far_worm(tree, slots, state, inside, opened, hand, length, work):
+    """Give everybody whose way a worm has changed, ``hand`` last, their places and ways back."""
+    owner, touched, before = work.owner, work.touched, work.before
+    _restore(tree, slots, state, inside, hand, before[length])
+    for back in range(length - 1, -1, -1):
+        other = owner[touched[back]]
+        owner[touched[back]] = hand
+        hand = other
+        _shift_inside(tree, slots, state, inside, hand, -1)
+        _restore(tree, slots, state, inside, hand, before[back])
+    owner[opened] = hand
+
+
+@bare
+def _pass_on(path, first, end, work):
+    """Give the cells of those who held a place at node ``first``, from there on, to those who have it now."""
+    owner, holder, fresh = work.owner, work.holder, work.fresh
+    for w in range(first, end):
+        for k in range(owner.size):
+            if owner[k] != holder[k]:
+                fresh[k] = path[w, holder[k]]
+        for k in range(owner.size):
+            if owner[k] != holder[k]:
+                path[w, owner[k]] = fresh[k]
+
+
+@bare
 def far_worm(tree, slots, state, worms, far, work):
     """One worm at an exactly counted node with other nodes between it and the next one above, or at a node with some exact totals."""
     path, random, v = state.path, state.random, worms.far[far]
     inside = worms.inside[worms.inside_start[far] : worms.inside_start[far + 1]]
     _fill_places(path[v], worms.kind[tree.node_start[v] : tree.node_start[v + 1]], work)
-    owner, holder, column, first, touched, before = (
-        work.owner, work.holder, work.column, work.first, work.touched, work.before)  # fmt: skip
+    owner, column, first, touched, before = work.owner, work.column, work.first, work.touched, work.before
     opened = below(random, owner.size)
     hole, hand, length = column[opened], owner[opened], 0
     longest = min(worms.longest * tree.sizes[v], touched.size)
@@ -485,14 +527,7 @@ def far_worm(tree, slots, state, worms, far, work):
             if rejected:
                 _turn_all_flows(tree, slots, state, inside, work.table, work.kept)
         if j < 0 or rejected or (j != hole and (length == longest or first[j + 1] == first[j])):
-            _restore(tree, slots, state, inside, hand, before[length])
-            for back in range(length - 1, -1, -1):
-                other = owner[touched[back]]
-                owner[touched[back]] = hand
-                hand = other
-                _shift_inside(tree, slots, state, inside, hand, -1)
-                _restore(tree, slots, state, inside, hand, before[back])
-            owner[opened] = hand
+            _undo_far_worm(tree, slots, state, inside, opened, hand, length, work)
             return
         _shift_inside(tree, slots, state, inside, hand, 1)
         if j == hole:
@@ -504,16 +539,8 @@ def far_worm(tree, slots, state, worms, far, work):
         touched[length] = k
         length += 1
         hand = other
-    if not worms.exact[v]:
-        return
-    fresh = work.fresh
-    for w in range(v, tree.end[v]):
-        for k in range(owner.size):
-            if owner[k] != holder[k]:
-                fresh[k] = path[w, holder[k]]
-        for k in range(owner.size):
-            if owner[k] != holder[k]:
-                path[w, owner[k]] = fresh[k]
+    if worms.exact[v]:
+        _pass_on(path, v, tree.end[v], work)
 
 
 # ---- individuals of different members
