@@ -25,7 +25,7 @@ from benchmarks._measure import best_of
 from benchmarks._problems import birds
 from benchmarks._report import Check, Report, Table
 from headcount import _linalg, engines
-from headcount.engines._map import Objective
+from headcount.engines._map import DualObjective
 from headcount.structure import TreeStructure
 
 THREADS = 2
@@ -166,17 +166,17 @@ def _map(side: int, size: int) -> dict[str, float]:
     winds = np.random.default_rng(1).normal(size=(19, 2))
     _, problem = birds(side, 100 * side**2, winds=winds, rng=1)
     calls = [0]
-    original = Objective.__call__
+    original = DualObjective.__call__
 
-    def counted(objective: Objective, x: np.ndarray) -> Any:
+    def counted(objective: DualObjective, x: np.ndarray) -> Any:
         calls[0] += 1
         return original(objective, x)
 
-    Objective.__call__ = counted  # type: ignore[method-assign]
+    DualObjective.__call__ = counted  # type: ignore[method-assign]
     try:
         hc.infer(problem, engines.MAP())
     finally:
-        Objective.__call__ = original  # type: ignore[method-assign]
+        DualObjective.__call__ = original  # type: ignore[method-assign]
     a, b = np.ones(size), np.zeros(size)
     halves = [slice(None, size // THREADS), slice(size // THREADS, None)]
     with ThreadPoolExecutor(THREADS) as pool:

@@ -139,6 +139,17 @@ def test_no_import_cycles() -> None:
     assert not cycles, cycles
 
 
+def test_one_name_one_class() -> None:
+    """No two modules define classes of one name: who reads a name knows what it is."""
+    homes: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    twice = {name: found for name, found in homes.items() if len(found) > 1}
+    assert not twice, twice
+
+
 def test_every_folder_has_its_place() -> None:
     """No subpackage escapes the order."""
     folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}

@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from headcount._compile import bare, kernel
 from headcount.engines.engine import Rule, whole
-from headcount.engines.sampling._arrays import SamplingArrays, Sums
+from headcount.engines.sampling._arrays import BatchSums, SamplingArrays
 from headcount.engines.sampling._primitives import below, ratio, uniform
 from headcount.engines.sampling._sampler import (
     FEWEST_DRAWS,
     Batch,
-    Chain,
     Run,
     SampleBeliefs,
+    SampledChain,
     Sampler,
     count_type,
 )
@@ -171,7 +171,7 @@ class Gibbs(Sampler):
         )
 
     def advance(
-        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+        self, run: Run, chain: SampledChain, sums: BatchSums, draws: NDArray[Any], before: int, count: int
     ) -> None:
         """Markov-basis moves."""
         tree, state = run.arrays.tree, chain.state

@@ -9,7 +9,7 @@ from tests.structure.dense import DenseStructure
 
 import headcount as hc
 from headcount.engines import ClosedForm, TiltedEP
-from headcount.structure import Known
+from headcount.structure import KnownCounts
 
 N = 50
 
@@ -34,8 +34,8 @@ def dense(asked):
         precision = np.linalg.inv(covariance)
         readings[k] = (precision, precision @ gap)
         constant += -0.5 * gap @ precision @ gap - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
-    structure = DenseStructure(asked.model, N, asked.sites, Known(exact, readings))
-    free = DenseStructure(asked.model, N, asked.sites, Known({}, readings))
+    structure = DenseStructure(asked.model, N, asked.sites, KnownCounts(exact, readings))
+    free = DenseStructure(asked.model, N, asked.sites, KnownCounts({}, readings))
     seen = free.field(tau, nu)
     scope = asked.sites[0].scope  # the exact one
     site = asked.sites[0]

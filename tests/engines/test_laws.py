@@ -20,7 +20,7 @@ from headcount.engines import (
     select,
 )
 from headcount.observe import Problem
-from headcount.structure import Known
+from headcount.structure import KnownCounts
 
 N = 4
 GRAPHS = sorted(awkward_models())
@@ -141,7 +141,7 @@ def test_closed_form_is_dense_conditioning(name):
     gap = {0: n - 50 * model.marginal((first,))}
     inverse = np.linalg.inv(spread)
     given = {1: (inverse, inverse @ (y - 50 * model.marginal((last,))))} if last != first else {}
-    dense = DenseStructure(model, 50, problem.sites, Known(gap, given))
+    dense = DenseStructure(model, 50, problem.sites, KnownCounts(gap, given))
     nothing = [np.zeros(len(s)) for s in problem.sites]
     field = dense.field(nothing, nothing)
     for clique in model.junction_tree.cliques:

@@ -19,7 +19,7 @@ import pytest
 
 from headcount import report
 from headcount.io import Result
-from headcount.posterior._sums import Sums
+from headcount.posterior._sums import ChainSums
 from sample_results import attributes, chain, network, relabelled
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ WICKED = [
 
 NONE = dict.fromkeys(("median", "sd", "lower", "upper"), np.nan) | {"reliable": False}
 
-SUMS = Sums(
+SUMS = ChainSums(
     present=np.zeros(6),
     moved=np.full(5, 10.0),
     into=np.full((5, 9), 3.0),

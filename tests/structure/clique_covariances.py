@@ -23,7 +23,7 @@ from headcount.individual import Model, ModelError
 from headcount.population.laplacian import inverse_or_zero
 from headcount.structure._gaussian_tree import CliqueView, Node, PlacedSites, Placement, TreeField
 from headcount.structure.base import (
-    Known,
+    KnownCounts,
     Moments,
     Structure,
     itself,
@@ -58,7 +58,7 @@ class CliqueCovariances(Structure):
         model: Model,
         population: float,
         sites: Sequence[Site],
-        known: Known | None = None,
+        known: KnownCounts | None = None,
         *,
         flock: float = 1.0,
     ) -> None:

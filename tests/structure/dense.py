@@ -22,7 +22,7 @@ from headcount.structure._gaussian_tree import (
 )
 from headcount.structure.base import (
     Field,
-    Known,
+    KnownCounts,
     Moments,
     NotPositiveDefinite,
     Structure,
@@ -48,7 +48,7 @@ class DenseStructure(Structure):
     """Every clique table of ``model``, the individual's law, in one vector; for the other arguments see :class:`Structure`."""
 
     def __init__(
-        self, model: Model, population: float, sites: Sequence[Site], known: Known | None = None
+        self, model: Model, population: float, sites: Sequence[Site], known: KnownCounts | None = None
     ) -> None:
         instance(model, Model, "model", expected="a Model")
         self.model = model

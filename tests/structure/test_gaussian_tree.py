@@ -9,7 +9,7 @@ from tests.graphs import awkward_models
 from tests.structure.cases import CASES, N, Where, structures
 from tests.structure.dense import DenseStructure
 
-from headcount.structure import Contradiction, Known
+from headcount.structure import Contradiction, KnownCounts
 
 
 @pytest.mark.parametrize(("name", "shape"), CASES)
@@ -28,7 +28,7 @@ def test_exact_margins_and_correlated_readings(name, shape):
     ]
     width = model.size(last)[0]
     root = rng.normal(size=(width, width))
-    known = Known(
+    known = KnownCounts(
         {0: counts - N * model.marginal(first)}, {1: (root @ root.T + np.eye(width), rng.normal(size=width))}
     )
     tau = [np.zeros(len(s)) for s in sites]
@@ -62,7 +62,7 @@ def test_exact_tables_and_sums(name, shape):
     weights[0, 0] = 0.0
     node = np.bincount(draw[:, -1], minlength=model.size(last)[0]) - N * model.marginal(last)
     sites = [Where(clique, np.arange(len(table))), Where(last, weights=weights)]
-    known = Known({0: table, 1: weights @ node}, {})
+    known = KnownCounts({0: table, 1: weights @ node}, {})
     empty = [np.zeros(len(s)) for s in sites]
     got, oracle = structures(model)[shape](model, N, sites, known), DenseStructure(model, N, sites, known)
     a, b = got.solve(empty, empty), oracle.solve(empty, empty)
@@ -81,6 +81,6 @@ def test_a_total_that_is_not_n_is_a_contradiction(name, shape):
     first = (model.variables[0],)
     size = model.size(first)[0]
     sites = [Where(first, np.arange(size))]
-    known = Known({0: np.full(size, 1.0 / size)}, {})
+    known = KnownCounts({0: np.full(size, 1.0 / size)}, {})
     with pytest.raises(Contradiction, match=r"contradict each other by [\d.]+ individuals"):
         structures(model)[shape](model, N, sites, known).solve([np.zeros(size)], [np.zeros(size)])

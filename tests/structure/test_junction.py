@@ -15,7 +15,7 @@ from headcount.individual import DiscreteModel, ModelError
 from headcount.structure import (
     JunctionDrawsStructure,
     JunctionStructure,
-    Known,
+    KnownCounts,
     Sampling,
     Solver,
     kind_of,
@@ -165,7 +165,7 @@ def test_draws_have_the_posterior_moments(name, spread):
     exact[:2] = 1.5, -1.5
     if (model.marginal(first) == 0).any():
         exact[:] = 0.0
-    known = Known({0: exact}, {}) if spread == 0 else None
+    known = KnownCounts({0: exact}, {}) if spread == 0 else None
     structure = JunctionStructure(model, N, sites, known, spread=spread)
     tau = [np.zeros(len(s)) for s in sites]
     tau[1] += 0.1
@@ -210,7 +210,7 @@ def test_draws_in_place_of_matrices(exact, spread):
     """Means and covariances are those with matrices to 1e-6; sds and log Z of draws within their stated errors; so are draws."""
     model = network("alarm")
     sites, tau, nu = sites_and_values(model, 1, thirds)
-    known = Known({0: np.zeros(len(sites[0]))}, {}) if exact else None
+    known = KnownCounts({0: np.zeros(len(sites[0]))}, {}) if exact else None
     with_matrices = JunctionStructure(model, N, sites, known, spread=spread)
     sampling = Sampling(sweep=32, final=192)
     without = JunctionDrawsStructure(model, N, sites, known, spread=spread, sampling=sampling)
@@ -256,4 +256,4 @@ def test_many_counts_are_solved_without_matrices():
     made = structure_for(model, N, [site], solver=Solver("matrix-free"))
     assert isinstance(made, JunctionDrawsStructure)
     with pytest.raises(ModelError, match="correlated errors"):
-        JunctionDrawsStructure(model, N, [site], Known({}, {0: (np.eye(2), np.zeros(2))}))
+        JunctionDrawsStructure(model, N, [site], KnownCounts({}, {0: (np.eye(2), np.zeros(2))}))

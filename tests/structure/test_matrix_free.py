@@ -12,7 +12,7 @@ from tests.graphs import awkward_models
 from tests.structure.cases import N, Where
 
 from headcount.individual import MarkovChain, ModelError
-from headcount.structure import Known, MatrixFreeStructure, NotPositiveDefinite, Sampling, TreeStructure
+from headcount.structure import KnownCounts, MatrixFreeStructure, NotPositiveDefinite, Sampling, TreeStructure
 from headcount.structure._variance_draws import prior_draws
 
 TREES = {name: model for name, model in awkward_models().items() if model.rooted() is not None}
@@ -139,7 +139,7 @@ def beside_exact(name, sampling=MANY, negative=0.0):
         tau[k], nu[k] = np.zeros(len(sites[k])), np.zeros(len(sites[k]))
     if negative:
         tau[0] = np.full(len(sites[0]), -0.01)
-    known = Known(exact, readings)
+    known = KnownCounts(exact, readings)
     return (
         MatrixFreeStructure(tree, N, sites, known, sampling=sampling),
         TreeStructure(tree, N, sites, known),

@@ -16,7 +16,7 @@ from tests.structure.dense import DenseStructure
 import headcount as hc
 import headcount.structure._tree as tree_module
 from headcount.individual import MarkovChain, ModelError
-from headcount.structure import JunctionStructure, Known, TreeStructure, structure_for
+from headcount.structure import JunctionStructure, KnownCounts, TreeStructure, structure_for
 
 
 def nearly_cut(thread: float) -> MarkovChain:
@@ -159,7 +159,7 @@ def test_wrong_types_are_named(make):
     with pytest.raises(ModelError, match="law is None"):
         structure_for(None, N, [])
     with pytest.raises(ModelError, match="exact is list"):
-        Known([1], {})
+        KnownCounts([1], {})
 
 
 def test_fractions_are_populations():

@@ -43,7 +43,7 @@ _engine = partial(_option, rich_help_panel="Engine")
 
 
 @dataclass(frozen=True)
-class Options:
+class ProblemOptions:
     """What infer, fit, plan and check are told beside their own options."""
 
     population: str | None = _table(
@@ -149,7 +149,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputOptions:
     """Where and how infer and fit write."""
 
     out: Path = _option(_FOLDER, default=Path("results"))
@@ -203,7 +203,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Series:
+class SeriesOptions:
     """How infer goes on from an earlier run."""
 
     after: Path | None = _option(
@@ -219,7 +219,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Windows:
+class WindowOptions:
     """How infer takes a long series."""
 
     window: int | None = _option(
@@ -230,7 +230,7 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class Learning:
+class LearningOptions:
     """How fit learns."""
 
     method: str = _option("ascent or em.", default="ascent")
@@ -247,7 +247,7 @@ class Learning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Birds:
+class BirdOptions:
     """What simulate birds is told."""
 
     side: int = _option("The map has side² cells.", default=6)
@@ -261,7 +261,7 @@ class Birds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain:
+class ChainOptions:
     """What simulate chain is told."""
 
     population: int = _option("How many individuals.", default=MISSING)
@@ -281,7 +281,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Page:
+class PageOptions:
     """What report is told."""
 
     out: Path | None = _option("The page; report.html beside the results unless given.")
@@ -294,7 +294,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CompareOptions:
     """What compare is told."""
 
     out: Path = _option(_FOLDER, default=Path("comparison"))
@@ -303,7 +303,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Export:
+class ExportOptions:
     """What export is told."""
 
     to: str = _option("flowmap, kepler, geopackage, geojson or omx.", default="flowmap")
@@ -313,7 +313,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Film:
+class FilmOptions:
     """What animate is told."""
 
     out: Path | None = _option("A .gif or .mp4; moves.gif beside the results unless given.")
@@ -418,7 +418,14 @@ def _root(
 
 @app.command()
 @takes_options
-def infer(counts: Counts, *, output: Output, series: Series, windows: Windows, options: Options) -> None:
+def infer(
+    counts: Counts,
+    *,
+    output: OutputOptions,
+    series: SeriesOptions,
+    windows: WindowOptions,
+    options: ProblemOptions,
+) -> None:
     """Infer how many were where and how they moved, with intervals.
 
     COUNTS may be a folder of tables (weeks), which are inferred one after the other. Exit codes: 2 bad input, 3 too large for the memory
@@ -435,8 +442,8 @@ def forecast(
     results: Results,
     *,
     steps: Annotated[int, typer.Option("--steps", help="How many steps after the last time.", min=1)],
-    output: Output,
-    options: Options,
+    output: OutputOptions,
+    options: ProblemOptions,
 ) -> None:
     """Forecast counts and moves after the last time of a finished run, with intervals; options that are not given are those of that run."""
     from headcount.cli._series import newest, run_forecast
@@ -449,7 +456,7 @@ def forecast(
 
 @app.command()
 @takes_options
-def fit(counts: Counts, *, learning: Learning, output: Output, options: Options) -> None:
+def fit(counts: Counts, *, learning: LearningOptions, output: OutputOptions, options: ProblemOptions) -> None:
     """Learn the weights of features from counts, then infer with them."""
     from headcount.cli._run import run_fit
 
@@ -458,7 +465,7 @@ def fit(counts: Counts, *, learning: Learning, output: Output, options: Options)
 
 @app.command()
 @takes_options
-def plan(counts: Counts, *, windows: Windows, options: Options) -> None:
+def plan(counts: Counts, *, windows: WindowOptions, options: ProblemOptions) -> None:
     """Predict memory and time and name the engine; nothing runs."""
     from headcount.cli._run import run_plan
 
@@ -467,7 +474,7 @@ def plan(counts: Counts, *, windows: Windows, options: Options) -> None:
 
 @app.command()
 @takes_options
-def check(counts: Counts, *, options: Options) -> None:
+def check(counts: Counts, *, options: ProblemOptions) -> None:
     """Read the files as infer would, and say everything that is wrong or was decided; nothing runs, nothing is written."""
     from headcount.cli._run import run_check
 
@@ -490,7 +497,7 @@ def new(
 
 @simulate.command()
 @takes_options
-def birds(*, options: Birds) -> None:
+def birds(*, options: BirdOptions) -> None:
     """Birds that fly over a map from one corner to the other."""
     from headcount._disk import check_folder
     from headcount.cli._run import parse_weights
@@ -512,7 +519,7 @@ def birds(*, options: Birds) -> None:
 def chain(
     transitions: Annotated[Path, typer.Argument(help="from, to, probability[, time of departure].")],
     *,
-    options: Chain,
+    options: ChainOptions,
 ) -> None:
     """Individuals that move by your own transitions."""
     from headcount import simulate
@@ -539,7 +546,7 @@ def chain(
 
 @app.command()
 @takes_options
-def report(results: Results, *, page: Page) -> None:
+def report(results: Results, *, page: PageOptions) -> None:
     """Make one self-contained HTML page of a finished run."""
     from headcount.report import write
 
@@ -554,7 +561,7 @@ def compare(
     first: Results,
     second: Annotated[Path, typer.Argument(help="Another, of the same cells and times.")],
     *,
-    options: Comparison,
+    options: CompareOptions,
 ) -> None:
     """Hold two results against each other: differences with intervals, evidence, checks of fit, maps side by side."""
     from headcount._disk import check_folder
@@ -573,7 +580,7 @@ def compare(
 
 @app.command()
 @takes_options
-def export(results: Results, *, options: Export) -> None:
+def export(results: Results, *, options: ExportOptions) -> None:
     """Write a finished run for flowmap.blue, kepler.gl, GIS or transport tools."""
     from headcount._disk import check_folder
     from headcount.io import export
@@ -586,7 +593,7 @@ def export(results: Results, *, options: Export) -> None:
 
 @app.command()
 @takes_options
-def animate(results: Results, *, film: Film) -> None:
+def animate(results: Results, *, film: FilmOptions) -> None:
     r"""Make an animated map of a finished run: GIF, or MP4 (needs headcount\[video])."""
     from headcount._disk import OutputError, check_file
     from headcount.io import load_result

@@ -42,7 +42,7 @@ from headcount.cli._show import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from headcount.cli._app import Learning, Options, Output, Series
+    from headcount.cli._app import LearningOptions, OutputOptions, ProblemOptions, SeriesOptions
     from headcount.engines import Engine, Plan
     from headcount.io import Case, Many, Result
     from headcount.learn import Fit
@@ -56,7 +56,11 @@ _FILES = ("format", "omx", "min_flow", "safe_csv")
 
 
 def run_infer(
-    counts: Sequence[Path], options: Options, output: Output, series: Series, window: int | None
+    counts: Sequence[Path],
+    options: ProblemOptions,
+    output: OutputOptions,
+    series: SeriesOptions,
+    window: int | None,
 ) -> None:
     """Read, plan, infer, say how it went, write."""
     from headcount.cli._series import run_after, run_series
@@ -74,7 +78,9 @@ def run_infer(
         _infer_tables(counts, options, output, window)
 
 
-def _infer_tables(counts: Sequence[Path], options: Options, output: Output, window: int | None) -> None:
+def _infer_tables(
+    counts: Sequence[Path], options: ProblemOptions, output: OutputOptions, window: int | None
+) -> None:
     """Infer tables that go on from nothing: several sequences, a long series in windows, or one run."""
     from headcount.cli._series import series_facts
     from headcount.learn import infer
@@ -114,7 +120,7 @@ def _infer_tables(counts: Sequence[Path], options: Options, output: Output, wind
     )
 
 
-def _in_windows(problem: Problem, options: Options) -> bool:
+def _in_windows(problem: Problem, options: ProblemOptions) -> bool:
     """Whether a series is inferred window by window without being asked."""
     if options.engine != "auto" or options.device is not None:
         return False
@@ -127,7 +133,7 @@ def _in_windows(problem: Problem, options: Options) -> bool:
 
 
 def _infer_windows(
-    case: Case, options: Options, output: Output, window: int | None, made_of: Mapping[str, Any]
+    case: Case, options: ProblemOptions, output: OutputOptions, window: int | None, made_of: Mapping[str, Any]
 ) -> None:
     """Infer a long series window by window; what is finished stays, and a run that was stopped goes on."""
     from headcount.io import infer_long
@@ -165,7 +171,7 @@ def _infer_windows(
     _show_windows(windows_in(output.out), made.engine, output, notes, {"window": size, **made_of})
 
 
-def _refuse_beside_windows(options: Options, output: Output, *, asked: bool) -> None:
+def _refuse_beside_windows(options: ProblemOptions, output: OutputOptions, *, asked: bool) -> None:
     """Refuse options that windows cannot answer, and a folder that holds something else."""
     from headcount._disk import check_folder
     from headcount.io.long import INDEX
@@ -192,7 +198,7 @@ def _refuse_beside_windows(options: Options, output: Output, *, asked: bool) -> 
 def _show_windows(
     windows: Sequence[Mapping[str, Any]],
     engine: str,
-    output: Output,
+    output: OutputOptions,
     notes: list[str],
     facts: Mapping[str, Any],
 ) -> None:
@@ -242,8 +248,8 @@ _ABOUT_WINDOWS = (
 
 def _infer_sequences(
     cases: Mapping[str, Case],
-    options: Options,
-    output: Output,
+    options: ProblemOptions,
+    output: OutputOptions,
     made_of: Mapping[str, Any],
     wrong: Mapping[str, tuple[str, ...]],
 ) -> None:
@@ -305,7 +311,7 @@ def _infer_sequences(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def _write_joined(found: Many, output: Output) -> list[str]:
+def _write_joined(found: Many, output: OutputOptions) -> list[str]:
     """Write the tables of all sequences, one below the other, and name the files."""
     from headcount.io import write_table
 
@@ -331,7 +337,9 @@ def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
     raise typer.Exit(BAD_INPUT)
 
 
-def run_fit(counts: Sequence[Path], options: Options, output: Output, learning: Learning) -> None:
+def run_fit(
+    counts: Sequence[Path], options: ProblemOptions, output: OutputOptions, learning: LearningOptions
+) -> None:
     """Read, plan, learn, say how it went, write."""
     from headcount.cli._series import series_facts
     from headcount.io import TableError, folder_name
@@ -410,7 +418,7 @@ def _with_room(case: Case) -> Case:
 def _write_fit(
     made: Fit,
     cases: Mapping[str, Case],
-    folders: Mapping[str, Output],
+    folders: Mapping[str, OutputOptions],
     said: Sequence[str],
     level: float,
     prior: str,
@@ -470,7 +478,7 @@ def _fit_remedy(made: Fit) -> str:
     )
 
 
-def _fit_start(start: str | None, options: Options, case: Case) -> tuple[Any, list[str]]:
+def _fit_start(start: str | None, options: ProblemOptions, case: Case) -> tuple[Any, list[str]]:
     """Where a fit starts: the name of a start, weights by feature, or None for several; and what to say about it."""
     from headcount.io import read_weights
 
@@ -504,7 +512,7 @@ def _is_number(text: str) -> bool:
 
 def _write_and_show(
     posterior: Posterior,
-    output: Output,
+    output: OutputOptions,
     notes: Sequence[str],
     *,
     good: bool,
@@ -558,7 +566,7 @@ def _write_and_show(
         raise typer.Exit(NOT_CONVERGED)
 
 
-def run_plan(counts: Sequence[Path], options: Options, window: int | None) -> None:
+def run_plan(counts: Sequence[Path], options: ProblemOptions, window: int | None) -> None:
     """Say which engine, how much memory and how long; run nothing."""
     wrong: dict[str, tuple[str, ...]] = {}
     learning = options.features is not None and options.weights is None
@@ -576,7 +584,7 @@ def run_plan(counts: Sequence[Path], options: Options, window: int | None) -> No
     _say_wrong(wrong, len(cases) + len(wrong))
 
 
-def _plan_of(case: Case, options: Options, window: int | None, *, learning: bool) -> Plan:
+def _plan_of(case: Case, options: ProblemOptions, window: int | None, *, learning: bool) -> Plan:
     """What a fit of a case, its inference, or its inference window by window will take."""
     from headcount.io.long import WINDOW, plan_long
 
@@ -585,7 +593,7 @@ def _plan_of(case: Case, options: Options, window: int | None, *, learning: bool
     return planned(case.problem, options, len(case.feature_names) if learning else 0)[1]
 
 
-def run_check(counts: Sequence[Path], options: Options) -> None:
+def run_check(counts: Sequence[Path], options: ProblemOptions) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
     from headcount.population import as_law
 
@@ -607,7 +615,7 @@ def run_check(counts: Sequence[Path], options: Options) -> None:
 
 def read_cases(
     counts: Sequence[Path],
-    options: Options,
+    options: ProblemOptions,
     *,
     after: str | None = None,
     ahead: Sequence[str] = (),
@@ -637,7 +645,7 @@ def read_cases(
     return {key: fitting(_moving(case, options)) for key, case in cases.items()}
 
 
-def _moving(case: Case, options: Options) -> Case:
+def _moving(case: Case, options: ProblemOptions) -> Case:
     """The case with individuals that move together as the options say."""
     together = options.dispersion
     if options.concentration is not None:
@@ -684,7 +692,7 @@ _CHAIN = (
 """Options that are arguments of `read_problem` under the same name and that networks do not take."""
 
 
-def _written(options: Options) -> dict[str, Any]:
+def _written(options: ProblemOptions) -> dict[str, Any]:
     """How the files are written, as the readers take it."""
     by_file = {
         name: _by_file(getattr(options, name), f"--{name}") for name in ("encoding", "decimal", "thousands")
@@ -695,7 +703,7 @@ def _written(options: Options) -> dict[str, Any]:
 
 def _read_tables(
     counts: Sequence[Path],
-    options: Options,
+    options: ProblemOptions,
     written: Mapping[str, Any],
     after: str | None,
     ahead: Sequence[str],
@@ -748,7 +756,7 @@ def _population(text: str | None) -> Any:
     return {key: parse_population(number) for key, number in pairs}
 
 
-def named_engine(options: Options) -> Engine | None:
+def named_engine(options: ProblemOptions) -> Engine | None:
     """The engine of a name, with its settings; None for "auto"."""
     from headcount.engines.choice import ENGINES
 
@@ -768,7 +776,7 @@ def named_engine(options: Options) -> Engine | None:
     return _with_settings(known[wanted], settings)
 
 
-def ready_engine(options: Options) -> Engine | None:
+def ready_engine(options: ProblemOptions) -> Engine | None:
     """The same, its device looked for before anything is read."""
     from headcount._device import find_device
 
@@ -793,7 +801,7 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
         raise ValueError(f"{kind.name}: {error}") from None
 
 
-def planned(problem: Problem, options: Options, parameters: int = 0) -> tuple[Engine, Plan]:
+def planned(problem: Problem, options: ProblemOptions, parameters: int = 0) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
     from headcount.engines import plan
     from headcount.engines.choice import chosen

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from headcount.cli._app import Options, Output, Series
+    from headcount.cli._app import OutputOptions, ProblemOptions, SeriesOptions
     from headcount.engines import Engine
     from headcount.io import Case, Result
     from headcount.io.columns import Reader
@@ -104,7 +104,7 @@ def newest(folder: Path) -> Path:
     return last[0] if last else folder
 
 
-def told(options: Options) -> dict[str, Any]:
+def told(options: ProblemOptions) -> dict[str, Any]:
     """The options that were given, as JSON takes them; files by their whole path."""
     given = {}
     for item in fields(options):
@@ -117,7 +117,7 @@ def told(options: Options) -> dict[str, Any]:
     return given
 
 
-def inherited(options: Options, past: Result) -> Options:
+def inherited(options: ProblemOptions, past: Result) -> ProblemOptions:
     """The options with those of an earlier run where none are given."""
     known = dict(past.attributes.get(SERIES, {}).get("options", {}))
     changed: dict[str, Any] = {}
@@ -133,7 +133,7 @@ def inherited(options: Options, past: Result) -> Options:
     return replace(options, **changed)
 
 
-def digest(tables: Sequence[Path], options: Options, before: str) -> str:
+def digest(tables: Sequence[Path], options: ProblemOptions, before: str) -> str:
     """Equal for runs that have the same answer: contents of the tables, options, and the run before."""
     made = hashlib.sha256(before.encode())
     made.update(json.dumps(told(options), sort_keys=True, default=str).encode())
@@ -158,7 +158,7 @@ def digest(tables: Sequence[Path], options: Options, before: str) -> str:
 
 def series_facts(
     tables: Sequence[Path],
-    options: Options,
+    options: ProblemOptions,
     *,
     after: Path | None = None,
     before: str = "",
@@ -236,7 +236,7 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
     return Beginning(None, kept, [f"{why}, and no run ends before them: begun again from the first counts"])
 
 
-def _reader(options: Options) -> Reader:
+def _reader(options: ProblemOptions) -> Reader:
     """A reader of tables that are written as the options say."""
     from headcount.cli._run import _written, parse_alias
     from headcount.io.columns import Reader
@@ -250,7 +250,7 @@ def _reader(options: Options) -> Reader:
     return replace(reader, alias=read_alias(parse_alias(options.alias), reader))
 
 
-def count_rows(tables: Sequence[Path], options: Options, sequence: str = "") -> pd.DataFrame:
+def count_rows(tables: Sequence[Path], options: ProblemOptions, sequence: str = "") -> pd.DataFrame:
     """The counts of tables (of one sequence, where they have several) as ``time, cell, count``, labels as texts."""
     import pandas as pd
 
@@ -291,7 +291,9 @@ MOST_MISSED = 400
 """Times between two runs that are added as times at which nobody looked; beyond it the step between them is not what it was."""
 
 
-def run_after(tables: Sequence[Path], options: Options, output: Output, series: Series) -> None:
+def run_after(
+    tables: Sequence[Path], options: ProblemOptions, output: OutputOptions, series: SeriesOptions
+) -> None:
     """Infer new counts from where an earlier run ended; of several sequences, each from the folder of its name."""
     import typer
 
@@ -325,7 +327,7 @@ def run_after(tables: Sequence[Path], options: Options, output: Output, series: 
     _end(alarmed)
 
 
-def sequences_of(tables: Sequence[Path], options: Options) -> list[str]:
+def sequences_of(tables: Sequence[Path], options: ProblemOptions) -> list[str]:
     """Names of the sequences of tables, in order of appearance; one that is empty where they have no such column."""
     found = [_parts(table, _reader(options)) for table in tables]
     return list(dict.fromkeys(key for parts in found for key in parts)) or [""]
@@ -340,7 +342,7 @@ def _parts(table: Path, reader: Reader) -> dict[str, Source]:
     return parts
 
 
-def _rows_of(tables: Sequence[Path], options: Options, sequence: str) -> list[Any]:
+def _rows_of(tables: Sequence[Path], options: ProblemOptions, sequence: str) -> list[Any]:
     """The tables, or the rows of one sequence of each."""
     if not sequence:
         return list(tables)
@@ -360,9 +362,9 @@ def _end(alarmed: bool) -> None:
 
 def infer_from(
     begin: Beginning,
-    options: Options,
-    output: Output,
-    series: Series,
+    options: ProblemOptions,
+    output: OutputOptions,
+    series: SeriesOptions,
     *,
     stamp: str | None = None,
     sequence: str = "",
@@ -416,8 +418,8 @@ def _inferred(
     start: Start | None,
     case: Case,
     engine: Engine | None,
-    options: Options,
-    output: Output,
+    options: ProblemOptions,
+    output: OutputOptions,
 ) -> tuple[Posterior, dict[str, Any], list[str]]:
     """The posterior; what is written beside it, and said, of weights, which are updated where the past has learned them."""
     from headcount.learn import infer
@@ -459,7 +461,7 @@ DEFAULT_RATE = 0.01
 
 def read_after(
     tables: Sequence[Path],
-    options: Options,
+    options: ProblemOptions,
     past: Result | None,
     ahead: Sequence[str] = (),
     *,
@@ -504,7 +506,7 @@ def _order(text: str) -> tuple[float, str]:
         return 0.0, text
 
 
-def run_series(folder: Path, options: Options, output: Output, series: Series) -> None:
+def run_series(folder: Path, options: ProblemOptions, output: OutputOptions, series: SeriesOptions) -> None:
     """Infer a folder of tables in the order of their names, each going on from the one before; what is finished is not repeated."""
     from headcount.io import folder_name
 
@@ -564,7 +566,7 @@ def finished_stamp(target: Path) -> str | None:
         return None
 
 
-def run_forecast(results: Path, steps: int, options: Options, output: Output) -> None:
+def run_forecast(results: Path, steps: int, options: ProblemOptions, output: OutputOptions) -> None:
     """Infer the times after a run's last one, of which nothing was seen, and write them as a results folder."""
     from headcount.cli._run import _write_and_show
     from headcount.learn import infer

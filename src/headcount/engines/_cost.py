@@ -105,7 +105,7 @@ FILE_DRAWS, FEWEST_FILE_DRAWS, FILE_ENTRIES = 100, 10, 4_000_000
 """Joint draws that go into a file: at most, at least, and table entries in all (``posterior/dataset.py``)."""
 
 
-class Sizes(NamedTuple):
+class TableSizes(NamedTuple):
     """What a problem's tables add up to."""
 
     tables: int
@@ -125,11 +125,11 @@ class Sizes(NamedTuple):
     people: int
 
 
-def sizes(problem: Problem) -> Sizes:
+def sizes(problem: Problem) -> TableSizes:
     """The sizes of a problem's tables; nothing large is allocated."""
     model = problem.model
     found = _table_sizes(problem)
-    return Sizes(
+    return TableSizes(
         *found,
         cells=sum(len(states) for states in model.states.values()),
         seen=sum(len(site) for site in problem.sites),
@@ -140,7 +140,7 @@ def sizes(problem: Problem) -> Sizes:
 
 
 def _table_sizes(problem: Problem) -> tuple[int, int, int]:
-    """The first three of `Sizes`."""
+    """The first three of `TableSizes`."""
     tree, model = problem.model.rooted(), problem.model
     if tree is None:
         entries = model.possible.counts if _listable(problem) else model.junction_tree.table_sizes
@@ -225,12 +225,12 @@ def gaussian_memory(problem: Problem, use: GaussianUse, how: Solving, *, on_devi
     return BYTES * (COLUMNS * size.cells * width + MOVES_HELD * size.tables + counts)
 
 
-def matrices_memory(size: Sizes, use: GaussianUse) -> float:
+def matrices_memory(size: TableSizes, use: GaussianUse) -> float:
     """Bytes of the matrices of all edges, and of grids."""
     return BYTES * (use.matrices * size.squares + use.grid * size.seen)
 
 
-def _held_on_cliques(problem: Problem, use: GaussianUse, size: Sizes) -> float:
+def _held_on_cliques(problem: Problem, use: GaussianUse, size: TableSizes) -> float:
     """Bytes of columns between cliques, laws, joint margins and matrices of counts."""
     passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + use.grid * size.seen
     if passes is None:
@@ -258,7 +258,7 @@ def point_device_memory(problem: Problem) -> int:
     return int(BYTES * (held + largest + HELD_PER_CELL * size.cells))
 
 
-def _on_device(problem: Problem) -> tuple[Sizes, int, int]:
+def _on_device(problem: Problem) -> tuple[TableSizes, int, int]:
     """Sizes, numbers that the distinct transitions take, and entries of the largest."""
     tree = problem.model.rooted()
     assert tree is not None
@@ -292,7 +292,7 @@ def point_seconds(problem: Problem) -> float:
     return float(iterations * once)
 
 
-def _network_iterations(problem: Problem, size: Sizes) -> tuple[int, float]:
+def _network_iterations(problem: Problem, size: TableSizes) -> tuple[int, float]:
     """Iterations of a point estimate on a network, and the seconds of one."""
     once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
     gaussian = problem.traits.all_gaussian
@@ -311,13 +311,13 @@ def gaussian_seconds(problem: Problem, use: GaussianUse, how: Solving, speed: fl
     )
 
 
-def matrices_seconds(size: Sizes, use: GaussianUse, speed: float) -> float:
+def matrices_seconds(size: TableSizes, use: GaussianUse, speed: float) -> float:
     """Seconds of sweeps with matrices over the edges of a tree."""
     operations = PRODUCTS * (size.cubes + PASSES * size.squares)
     return float(use.sweeps * (operations / speed + SWEEP_OVERHEAD * size.edges))
 
 
-def _seconds_on_cliques(problem: Problem, use: GaussianUse, size: Sizes, speed: float) -> float:
+def _seconds_on_cliques(problem: Problem, use: GaussianUse, size: TableSizes, speed: float) -> float:
     """Belief propagation for the centre, covariances of the observed counts at every law, and at the end those of every variable."""
     passes = passes_of(problem)
     if passes is None:
@@ -340,7 +340,7 @@ def _seconds_on_cliques(problem: Problem, use: GaussianUse, size: Sizes, speed: 
     return float(found + (0.5 * iterations * once if use.laws > 1 else 0.0))
 
 
-def _seconds_without_matrices(how: Solving, size: Sizes, *, tree: bool) -> float:
+def _seconds_without_matrices(how: Solving, size: TableSizes, *, tree: bool) -> float:
     """By possible moves and counts, for the draws asked for; more than `MOST_WITH_GRIDS` counts have their grids made again."""
     drawn = (how.final_draws or USUAL_FINAL) / USUAL_FINAL
     drawn = (1 - SWEPT) * drawn + SWEPT * (how.draws or USUAL_DRAWS) / USUAL_DRAWS

@@ -64,7 +64,7 @@ class Terms(NamedTuple):
     """Total of sup[log ℓ − g n]."""
 
 
-class Group(ABC):
+class DualGroup(ABC):
     """Entries (positions in the flat vector of all observed entries) whose duals have one form."""
 
     entries: Index
@@ -88,7 +88,7 @@ class Group(ABC):
 
 
 @dataclass(frozen=True)
-class PoissonShape(Group):
+class PoissonShape(DualGroup):
     """a log(n + s) − b n + c."""
 
     entries: Index
@@ -100,25 +100,25 @@ class PoissonShape(Group):
     """A count at which the shape is good: where it touches the noise it stands for."""
 
     def start(self, g: Array | None) -> Array:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         pull = self.b if g is None else g[self.entries] + self.b
         some = pull > 0  # otherwise no finite n* has this tilt: start where the shape touches the noise
         return np.where(some, np.log(self.a / np.where(some, pull, 1.0)), np.log(self.at + self.s))
 
     def terms(self, x: Array) -> Terms:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         pull = self.a * np.exp(-x)
         n = np.exp(x) - self.s
         return Terms(pull - self.b, -pull, n, self.a, float((self.a * x - pull * n + self.c).sum()))
 
     def primal(self, n: Array) -> float:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         with np.errstate(divide="ignore"):
             return float((self.a * np.log(n + self.s) - self.b * n + self.c).sum())
 
 
 @dataclass(frozen=True)
-class Quadratic(Group):
+class Quadratic(DualGroup):
     """Gaussian noise of variance (or covariance) V; V = 0 is exact."""
 
     entries: Index
@@ -127,18 +127,18 @@ class Quadratic(Group):
     constant: float
 
     def start(self, g: Array | None) -> Array:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         return np.zeros(len(self.entries)) if g is None else g[self.entries]
 
     def terms(self, x: Array) -> Terms:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         moved = self.v @ x if self.v.ndim == 2 else self.v * x
         own = np.diagonal(self.v) if self.v.ndim == 2 else self.v
         value = self.constant - float(x @ self.y) + 0.5 * float(x @ moved)
         return Terms(x, np.ones_like(x), self.y - moved, own, value)
 
     def primal(self, n: Array) -> float:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         if not self.v.any():
             return self.constant  # exact: whatever is off is the miss, not the gap
         gap = self.y - n
@@ -147,7 +147,7 @@ class Quadratic(Group):
 
 
 @dataclass(frozen=True)
-class Box(Group):
+class Box(DualGroup):
     """log ℓ with a corner at y, linear on both sides (Laplace noise, bounds on the count): n* = y between the two slopes."""
 
     entries: Index
@@ -157,26 +157,26 @@ class Box(Group):
     constant: float
 
     def start(self, g: Array | None) -> Array:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         return np.zeros(len(self.entries)) if g is None else np.clip(g[self.entries], *self.bounds())
 
     def terms(self, x: Array) -> Terms:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         return Terms(x, np.ones_like(x), self.y, np.zeros_like(x), self.constant - float(x @ self.y))
 
     def primal(self, n: Array) -> float:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         slope = np.where(n > self.y, self.lowest, self.highest)
         known = np.isfinite(slope)  # beyond a bound: whatever is off is the miss, not the gap
         return self.constant + float(np.where(known, slope, 0.0) @ (n - self.y))
 
     def bounds(self) -> tuple[Array, Array]:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         return self.lowest, self.highest
 
 
 @dataclass(frozen=True)
-class Inverse(Group):
+class Inverse(DualGroup):
     """Any log-concave noise, by its own slope: g = ∂ log ℓ/∂n at n = low + e^x, so that n* is known without solving for it.
 
     Where the slope is finite at the lower end of the domain (a binomial count), n = low + e^x − 1 for x ≥ 0, and below that n* stays
@@ -200,7 +200,7 @@ class Inverse(Group):
         return finite, np.where(finite, slope, np.inf), np.where(finite, bend, 1.0)
 
     def start(self, g: Array | None) -> Array:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         finite, slope, bend = self.end
         wanted = np.zeros(len(self.entries)) if g is None else g[self.entries]
         room = self._room(np.where(finite, np.minimum(wanted, slope), wanted))
@@ -208,7 +208,7 @@ class Inverse(Group):
         return np.where(finite & (wanted >= slope), (slope - wanted) / bend, inner)
 
     def terms(self, x: Array) -> Terms:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         finite, end, bend = self.end
         outside = finite & (x < 0)
         room = np.where(finite, np.expm1(np.maximum(x, 0.0)), np.exp(np.where(finite, 0.0, x)))
@@ -220,7 +220,7 @@ class Inverse(Group):
         return Terms(g, slope, n, np.where(outside, 0.0, np.abs(slope) * rate), value)
 
     def primal(self, n: Array) -> float:
-        """See :class:`Group`."""
+        """See :class:`DualGroup`."""
         return float(self.noise.log_prob(np.maximum(n, self.low)).sum())
 
     def _room(self, g: Array) -> Array:
@@ -237,7 +237,7 @@ class Inverse(Group):
 class Dual:
     """All observed entries, flat: groups with variables, and tilts that are settled."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[DualGroup, ...]
     fixed: Array
     constant: float
     surrogate: bool
@@ -259,7 +259,7 @@ class Dual:
 
 def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
     """The dual of all observed entries; what is not log-concave is replaced by its surrogate at the expected counts ``at``."""
-    groups: list[Group] = []
+    groups: list[DualGroup] = []
     shapes: list[PoissonShape] = []
     fixed = np.zeros(len(at))
     constant, surrogate = 0.0, False
@@ -283,7 +283,7 @@ def dual_of(noises: Sequence[tuple[Index, Observation]], at: Array) -> Dual:
     return Dual(tuple(g for g in groups if len(g.entries)), fixed, constant, surrogate)
 
 
-def _quadratic_or_box(noise: Observation, entries: Index, fixed: Array) -> Group | None:
+def _quadratic_or_box(noise: Observation, entries: Index, fixed: Array) -> DualGroup | None:
     """The group of a noise whose g is its own variable (None of others); exact zeros are settled in ``fixed``."""
     counts = np.asarray(noise.counts, dtype=float)
     if noise.corner_slopes is not None:
@@ -358,7 +358,7 @@ def _not_finite(problem: Problem) -> str:
 
 
 @dataclass(frozen=True)
-class Objective:
+class DualObjective:
     """The dual as a function of x, and what is known at an evaluated point."""
 
     tilts: Tilts
@@ -414,7 +414,7 @@ class Objective:
             gap += part.value - group.primal(here) + float(part.g @ here)
         return gap
 
-    def _by_group(self, x: Array) -> Iterator[tuple[Group, Array]]:
+    def _by_group(self, x: Array) -> Iterator[tuple[DualGroup, Array]]:
         at = 0
         for group in self.dual.groups:
             yield group, x[at : at + len(group.entries)]
@@ -455,13 +455,13 @@ def _joined(terms: Sequence[Terms]) -> tuple[Array, ...]:
 class MapState:
     """Where the minimisation stands."""
 
-    objective: Objective
+    objective: DualObjective
     search: Search
     jump: float
     """With surrogates: the miss right after they were last renewed."""
 
     @classmethod
-    def start(cls, objective: Objective, g: Array | None) -> MapState:
+    def start(cls, objective: DualObjective, g: Array | None) -> MapState:
         """At the data's own estimate, or at given tilts."""
         groups = objective.dual.groups
         point = objective(np.concatenate([np.zeros(0), *(group.start(g) for group in groups)]))
@@ -572,7 +572,7 @@ class MAP(IterativeEngine):
             at = np.ones(int(tilts.offsets[-1]))
         else:
             at = tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
-        return MapState.start(Objective(tilts, dual_of(tilts.problem.noises, at)), g)
+        return MapState.start(DualObjective(tilts, dual_of(tilts.problem.noises, at)), g)
 
     def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
         """Start at the tilts of a similar problem."""
@@ -583,7 +583,7 @@ class MAP(IterativeEngine):
         objective, point = state.objective, state.search.point
         if self._renews(state):
             renewed = dual_of(objective.tilts.problem.noises, objective.expected(point))
-            return MapState.start(Objective(objective.tilts, renewed), objective.g(point))
+            return MapState.start(DualObjective(objective.tilts, renewed), objective.g(point))
         return MapState(objective, advance(state.search, objective), state.jump)
 
     def residual(self, state: MapState) -> float:

@@ -24,7 +24,7 @@ from headcount.population import Exactly, Overdispersion, PoissonSize, as_law
 from headcount.population._size import Within
 from headcount.posterior import Beliefs, Outcome, Status
 from headcount.posterior.derived import ViewBeliefs
-from headcount.posterior.one_cell import OneCellBeliefs, Readings, has_one_cell, laws_of_size
+from headcount.posterior.one_cell import OneCellBeliefs, OneCellReadings, has_one_cell, laws_of_size
 from headcount.posterior.program import MOST_NAMED, contradiction, size_range
 from headcount.structure import Contradiction
 
@@ -136,7 +136,7 @@ def _contradiction(problem: Problem, error: Exception) -> str:
 def _summed(problem: Problem) -> Outcome:
     """The exact answer to a problem of one cell."""
     law: Any = problem.population
-    n, p, evidence = laws_of_size(Readings.of([problem.sites]), law)
+    n, p, evidence = laws_of_size(OneCellReadings.of([problem.sites]), law)
     if not np.isfinite(evidence[0]):
         raise ProblemError(
             f"no number of individuals that {law.text} allows agrees with all counts: check the counts and the population"

@@ -16,7 +16,7 @@ from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
 from headcount.engines.engine import Engine
 from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
-from headcount.engines.exact._enumerate import Window, listed_entries
+from headcount.engines.exact._enumerate import SizeWindow, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
 from headcount.engines.tilted._gaussian import ClosedForm
@@ -247,14 +247,14 @@ COUNTS_TRIED = np.unique(np.floor(1.2 ** np.arange(-1, 80)))
 """Counts at which a likelihood is looked at: from 0 to 2e6, a fifth apart."""
 
 
-def _windows(problem: Problem) -> list[Window]:
+def _windows(problem: Problem) -> list[SizeWindow]:
     """Numbers of every kind of individuals that its law and the readings of whole tables leave, before anything is run."""
     if problem.numbers is None:
-        return [Window(Exactly(problem.population), problem.population, problem.population)]
+        return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
     most, found = _largest_total(problem), []
     for law in problem.numbers.laws:
         high = min(float(law.most), math.inf if law.vague else float(law.window[1]), most)
-        found.append(Window(law, int(law.least), int(min(high, LARGEST_COUNT))))
+        found.append(SizeWindow(law, int(law.least), int(min(high, LARGEST_COUNT))))
     return found
 
 

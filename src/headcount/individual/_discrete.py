@@ -29,7 +29,7 @@ from headcount.individual._model import (
     log_tables,
     sample_size,
 )
-from headcount.individual.junction_tree import CliqueLaw, JunctionTree, Plan, build_junction_tree
+from headcount.individual.junction_tree import CliqueLaw, JunctionTree, PassPlan, build_junction_tree
 from headcount.individual.possible import ListedPlan, Possible, plan_of
 from headcount.individual.rooted_tree import RootedTree
 from headcount.labels import label_tuple
@@ -157,7 +157,7 @@ class DiscreteModel(_FactorModel):
                 model.__dict__.pop(name, None)
         return model, model.log_partition - self.log_partition
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan | ListedPlan, list[Array]] | None:
+    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan | ListedPlan, list[Array]] | None:
         """See :class:`Model`."""
         if any(self.junction_tree.covering(s) is None for s in scopes):
             return None

@@ -20,7 +20,7 @@ from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     from headcount.individual._rooted_models import MarkovChain
-    from headcount.individual.junction_tree import JunctionTree, Plan
+    from headcount.individual.junction_tree import JunctionTree, PassPlan
     from headcount.individual.possible import ListedPlan
     from headcount.individual.rooted_tree import RootedTree
 
@@ -127,7 +127,7 @@ class Model(ABC):
         pairs = zip(law.tree.cliques, law.cliques, strict=True)
         return Possible.of(law.tree, [(clique, table > 0) for clique, table in pairs])
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[Plan | ListedPlan, list[Array]] | None:
+    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan | ListedPlan, list[Array]] | None:
         """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
 
         None where there is none: of models whose passes are those of `rooted`, or where some scope lies in no clique.

@@ -7,7 +7,7 @@ with −inf, for a clique K below its separator S:
     partition:   A(theta) = log sum_{x_root} exp beta_root(x_root)
     distribute:  mu_K(x_K) = p(x_K | x_S) mu_S(x_S),                        p(x_K | x_S) = exp(beta_K(x_K) − m_K(x_S))
 
-`Plan` finds once where tables over given scopes enter their cliques and how their margins are summed: many models share it.
+`PassPlan` finds once where tables over given scopes enter their cliques and how their margins are summed: many models share it.
 Collecting keeps p(x_K | x_S), so that the passes cost one exponential per entry of a clique.
 """
 
@@ -124,7 +124,7 @@ class JunctionTree:
 
     @cached_property
     def plans(self) -> dict[tuple[Scope, ...], Any]:
-        """Plans of passes by the scopes they serve (`Plan`): one junction tree serves the thousand models of a fit."""
+        """Plans of passes by the scopes they serve (`PassPlan`): one junction tree serves the thousand models of a fit."""
         return {}
 
     def require_memory(self, limit: int | None = None) -> None:
@@ -509,14 +509,14 @@ def _added(tables: Sequence[Array]) -> Array | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class PassPlan:
     """Where tables over these scopes, each inside a clique, enter the junction tree and leave it."""
 
     tree: JunctionTree
     scopes: tuple[Scope, ...]
 
     @classmethod
-    def of(cls, tree: JunctionTree, scopes: tuple[Scope, ...]) -> Plan:
+    def of(cls, tree: JunctionTree, scopes: tuple[Scope, ...]) -> PassPlan:
         """The tree's plan for these scopes, made once."""
         if scopes not in tree.plans:
             tree.plans[scopes] = cls(tree, scopes)

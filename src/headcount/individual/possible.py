@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from headcount._compile import bare_sums
 from headcount._types import Array, Index, Scope
 from headcount.errors import ModelError
-from headcount.individual.junction_tree import NO_LAW, CliqueLaw, JunctionTree, Plan
+from headcount.individual.junction_tree import NO_LAW, CliqueLaw, JunctionTree, PassPlan
 
 LISTED_FROM = 50_000
 """Table entries in all from which belief propagation runs over lists of possible ones, compiled: below it takes a millisecond in NumPy."""
@@ -165,7 +165,7 @@ def grouped(codes: Index, most: int) -> Margin:
 
 @dataclass(frozen=True, eq=False)
 class ListedPlan:
-    """As `Plan`, over lists of possible entries: ``beliefs`` and ``margins`` take and give one flat array per clique."""
+    """As `PassPlan`, over lists of possible entries: ``beliefs`` and ``margins`` take and give one flat array per clique."""
 
     possible: Possible
     scopes: tuple[Scope, ...]
@@ -207,7 +207,7 @@ class ListedPlan:
         return found
 
     def beliefs(self, beta: Sequence[Array]) -> CliqueLaw:
-        """See `Plan.beliefs`."""
+        """See `PassPlan.beliefs`."""
         possible, tree = self.possible, self.possible.tree
         law = [np.array(values, dtype=float) for values in beta]
         for a, b, separator in reversed(tree.edges):
@@ -226,10 +226,10 @@ class ListedPlan:
         return CliqueLaw(tree, float(total[0]), tuple(law), possible)
 
 
-def plan_of(possible: Possible, scopes: tuple[Scope, ...]) -> Plan | ListedPlan:
+def plan_of(possible: Possible, scopes: tuple[Scope, ...]) -> PassPlan | ListedPlan:
     """The plan of passes for these scopes, over lists where tables are large; kept with the tree or the list."""
     if not possible.listed:
-        return Plan.of(possible.tree, scopes)
+        return PassPlan.of(possible.tree, scopes)
     return ListedPlan(possible, scopes)
 
 

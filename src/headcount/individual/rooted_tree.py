@@ -51,7 +51,7 @@ MOST_PACKED = 8_000_000
 """Entries that a packed copy of the transitions may have: 64 MB, kept beside the matrices themselves."""
 
 
-class Moves(NamedTuple):
+class PackedMoves(NamedTuple):
     """Distinct sparse transitions laid end to end, by rows and by columns: what compiled passes over all edges read.
 
     Row i of the transition into node v stands between ``ends[first[v] + i]`` and ``ends[first[v] + i + 1]``; ``turned`` is the same
@@ -65,7 +65,7 @@ class Moves(NamedTuple):
     turned: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]
 
     @classmethod
-    def of(cls, matrices: Sequence[Matrix]) -> Moves:
+    def of(cls, matrices: Sequence[Matrix]) -> PackedMoves:
         """Of the transitions of all nodes; the root has none."""
         distinct = list({id(m): m for m in matrices if m is not None}.values())
         place = {id(m): k for k, m in enumerate(distinct)}
@@ -236,9 +236,9 @@ class RootedTree:
         return distinct, np.array(which, dtype=np.intp)
 
     @cached_property
-    def moves(self) -> Moves:
+    def moves(self) -> PackedMoves:
         """All transitions end to end, where all are sparse."""
-        return Moves.of(self.transitions)
+        return PackedMoves.of(self.transitions)
 
     @cached_property
     def index(self) -> dict[Hashable, int]:

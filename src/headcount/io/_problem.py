@@ -27,9 +27,9 @@ from headcount.io.tables import (
     ROUNDING,
     Cells,
     Made,
-    Moves,
+    MoveTable,
     Noise,
-    Places,
+    PlaceTable,
     cell_table,
     count_table,
     count_tables,
@@ -290,7 +290,7 @@ def _moves(
     reader: Reader,
     *,
     normalise: bool,
-) -> Moves | None:
+) -> MoveTable | None:
     """How individuals move, from an old matrix or from what `move_table` takes."""
     if old_matrix is None:
         return move_table(transitions, features, known, reader, normalise=normalise)
@@ -319,7 +319,7 @@ def _trips(table: Source | None, findings: Findings) -> int | None:
     return int(one)
 
 
-def _before(moves: Moves, axes: Axes) -> pd.DataFrame:
+def _before(moves: MoveTable, axes: Axes) -> pd.DataFrame:
     """The old matrix under the labels of the cells, as ``origin, dest, before``."""
     import pandas as pd
 
@@ -412,7 +412,7 @@ def read_chain(
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     normalise: bool = False,
-) -> tuple[MarkovChain, Places | None]:
+) -> tuple[MarkovChain, PlaceTable | None]:
     """A chain from tables alone, and where its cells are; `length` where the transitions have no times."""
     findings = Findings()
     reader = Reader(findings, columns, encoding)
@@ -442,7 +442,7 @@ class Axes:
     """What the tables of a chain have in common: cells as texts in their order, where they are, and times (None where unknown)."""
 
     cells: list[str]
-    places: Places | None
+    places: PlaceTable | None
     times: Times | None
 
     @cached_property
@@ -477,7 +477,7 @@ class Axes:
 
 def _axes(
     table: Source | None,
-    moves: Moves | None,
+    moves: MoveTable | None,
     known: Cells | None,
     *,
     uneven: bool,
@@ -503,7 +503,9 @@ def _axes(
     return Axes(cells, places, times)
 
 
-def _until_counted(axes: Axes, table: Source | None, moves: Moves | None) -> tuple[Axes, Moves | None]:
+def _until_counted(
+    axes: Axes, table: Source | None, moves: MoveTable | None
+) -> tuple[Axes, MoveTable | None]:
     """Times up to the last one counted, where the moves go on beyond it, as a year's moves do beside one week's counts; it is noted."""
     if axes.times is None or table is None or moves is None:
         return axes, moves
@@ -518,7 +520,7 @@ def _until_counted(axes: Axes, table: Source | None, moves: Moves | None) -> tup
     return replace(axes, times=Times(texts[: last + 1], axes.times.labels[: last + 1])), kept
 
 
-def _arrival_times(moves: Moves, length: int | None, findings: Findings) -> Times:
+def _arrival_times(moves: MoveTable, length: int | None, findings: Findings) -> Times:
     """The times of a chain known by its moves alone: those of departure and one more, or 0 … length − 1."""
     if "time" not in moves.source:
         assert length is not None

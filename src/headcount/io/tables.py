@@ -230,7 +230,7 @@ def counted(source: Source, role: str, *, whole: bool) -> Source:
 
 
 def labelled_counts(
-    values: Array, times: Sequence[Any], cells: Sequence[Any], texts: Sequence[str], places: Places | None
+    values: Array, times: Sequence[Any], cells: Sequence[Any], texts: Sequence[str], places: PlaceTable | None
 ) -> xr.DataArray:
     """The array under its labels, with the places of the cells where all are known."""
     import xarray as xr
@@ -245,7 +245,7 @@ def labelled_counts(
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class PlaceTable:
     """Where the cells are: names of the axes, x and y by cell, rings of their areas (from polygons), what people call them (``name``)."""
 
     names: tuple[str, str]
@@ -264,7 +264,7 @@ class Cells(NamedTuple):
     """The cells in their order, where they are, and the table that says so."""
 
     labels: list[str]
-    places: Places | None
+    places: PlaceTable | None
     source: Source
 
 
@@ -279,7 +279,7 @@ def cell_table(given: Any, reader: Reader) -> Cells | None:
         places = replace(places, shapes={label: rings for label, rings in held.items() if rings})
     called = _called(source, cells)
     if called:
-        places = replace(places or Places(("x", "y"), {}), called=called)
+        places = replace(places or PlaceTable(("x", "y"), {}), called=called)
     return Cells(list(dict.fromkeys(cells)), places, source)
 
 
@@ -292,7 +292,7 @@ def _called(source: Source, cells: Sequence[str]) -> dict[str, str]:
     return {cell: text for cell, text in zip(cells, texts, strict=True) if text and text != cell}
 
 
-def places_in(source: Source) -> Places | None:
+def places_in(source: Source) -> PlaceTable | None:
     """x and y (or lon and lat) of every cell; the same in all its rows."""
     names = ("lon", "lat") if "lon" in source else ("x", "y")
     if names[0] not in source:
@@ -312,7 +312,7 @@ def places_in(source: Source) -> Places | None:
     text = f"{names[0]} or {names[1]} is empty, and no other row of this cell has both: write them, or take both columns out"
     empty = source.empty[names[0]] | source.empty[names[1]]
     source.refuse(empty & ~np.isin(cell, list(of)), text, cell)
-    return Places(names, of)
+    return PlaceTable(names, of)
 
 
 def knows_cells(source: Source, cells: Sequence[str], *roles: str) -> bool:
@@ -342,7 +342,7 @@ def _suggested(source: Source, cells: Sequence[str], roles: Sequence[str]) -> st
 # --- how individuals move: transition matrices, or features and their weights
 
 
-class Moves(NamedTuple):
+class MoveTable(NamedTuple):
     """Moves as read: ``from`` and ``to`` (and ``time`` where steps differ) with values (rows, K).
 
     The values are those of the named features or, without names, probabilities or flows.
@@ -352,7 +352,7 @@ class Moves(NamedTuple):
     values: Array
     names: tuple[str, ...] = ()
 
-    def leaving(self, times: Sequence[str]) -> Moves:
+    def leaving(self, times: Sequence[str]) -> MoveTable:
         """The moves that leave at some times; all where they have no time."""
         if "time" not in self.source:
             return self
@@ -376,7 +376,7 @@ def formula_of(features: Any) -> str | None:
     return features
 
 
-def formula_moves(formula: str, known: Cells | None, reader: Reader) -> Moves | None:
+def formula_moves(formula: str, known: Cells | None, reader: Reader) -> MoveTable | None:
     """Every move between the cells, with the features that a formula makes of the cells' table (`headcount.features`)."""
     if known is None:
         text = (
@@ -411,14 +411,18 @@ def _note_features(source: Source, names: Sequence[str], columns: Mapping[str, A
     source.findings.note(f"the formula makes the features {', '.join(names)}{text}")
 
 
-def _every_move(source: Source, cells: Sequence[str], values: Array, names: tuple[str, ...] = ()) -> Moves:
+def _every_move(
+    source: Source, cells: Sequence[str], values: Array, names: tuple[str, ...] = ()
+) -> MoveTable:
     """The moves between all cells, of values (K, L, L); without names, and so of trips, those that are above 0 alone."""
     start, end = (k.ravel() for k in np.indices((len(cells), len(cells))))
     if not names:
         start, end = np.nonzero(values[0])
     labels = np.array(cells, dtype=object)
     rows = replace(source, rows=np.arange(1, len(start) + 1), values={}, empty={})
-    return Moves(rows.having(**{"from": labels[start], "to": labels[end]}), values[:, start, end].T, names)
+    return MoveTable(
+        rows.having(**{"from": labels[start], "to": labels[end]}), values[:, start, end].T, names
+    )
 
 
 ZEROS = ("small", "impossible")
@@ -428,7 +432,7 @@ SMALL_ZERO = 0.5
 Jeffreys' prior is a half, and the smallest entry is about what one seen trip was expanded to."""
 
 
-def old_matrix_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
+def old_matrix_table(given: Any, zeros: str, reader: Reader) -> MoveTable | None:
     """An old matrix of trips ``origin, dest, count``, one column per destination, or OMX; pairs without trips as ``zeros`` says."""
     if zeros not in ZEROS:
         reader.findings.problem("zeros", f"give {' or '.join(ZEROS)}, got {zeros!r}")
@@ -436,7 +440,7 @@ def old_matrix_table(given: Any, zeros: str, reader: Reader) -> Moves | None:
     return transition_table(given, reader, normalise=True, fill=True)
 
 
-def filled(moves: Moves, cells: Sequence[str], zeros: str) -> Moves:
+def filled(moves: MoveTable, cells: Sequence[str], zeros: str) -> MoveTable:
     """The old matrix with a row for every pair of cells, where ``zeros`` are small; what is done about them is noted.
 
     A diagonal without any trip was not counted, and stays impossible.
@@ -504,7 +508,7 @@ def _one_count_each(table: Source) -> dict[str, float]:
 
 def move_table(
     transitions: Any, features: Any, known: Cells | None, reader: Reader, *, normalise: bool
-) -> Moves | None:
+) -> MoveTable | None:
     """The table or formula that says how individuals move; exactly one."""
     if transitions is not None and features is not None:
         text = "transitions and features are two ways to say the same: give one"
@@ -528,7 +532,7 @@ def move_table(
 
 def transition_table(
     given: Any, reader: Reader, *, normalise: bool = False, fill: bool = False
-) -> Moves | None:
+) -> MoveTable | None:
     """``from, to, probability[, time]``, or one column per destination; with ``normalise`` flows will do.
 
     Zeros that nobody fills are noted, where they may be pairs without a trip in a sample.
@@ -555,7 +559,7 @@ def transition_table(
             "(normalise=True, --normalise)"
         )
         source.refuse(values > 1 + 1e-9, text, values)
-    return Moves(source, values[:, None])
+    return MoveTable(source, values[:, None])
 
 
 def _note_zeros(source: Source, values: Array) -> None:
@@ -572,7 +576,7 @@ def refuse_negative(source: Source, role: str) -> bool:
     return source.refuse(source[role] < 0, f"{role} cannot be negative: correct it", source[role])
 
 
-def _feature_table(given: Any, reader: Reader) -> Moves | None:
+def _feature_table(given: Any, reader: Reader) -> MoveTable | None:
     """``from, to, <one column per feature>[, time]``; every further column is a feature."""
     source = reader.read(given, ["from", "to"], optional=["time"], rest="feature")
     if source is None:
@@ -582,11 +586,11 @@ def _feature_table(given: Any, reader: Reader) -> Moves | None:
         source.problem("there is no column left for a feature: add one per feature beside from and to", [1])
         return None
     values = np.stack([source[role] for role in roles], axis=1)
-    return Moves(source, values, tuple(source.columns[role] for role in roles))
+    return MoveTable(source, values, tuple(source.columns[role] for role in roles))
 
 
 def transitions_of(
-    moves: Moves | None,
+    moves: MoveTable | None,
     cells: list[str],
     times: Times | None,
     weights: Any,
@@ -658,7 +662,7 @@ def _weight_array(given: Any, names: Sequence[str]) -> Array:
     return weights
 
 
-def _steps(moves: Moves, cells: Sequence[str], times: Times | None) -> list[tuple[str, Index]] | None:
+def _steps(moves: MoveTable, cells: Sequence[str], times: Times | None) -> list[tuple[str, Index]] | None:
     """The rows of every step, with words for when it is; one step where all are alike, None where something is wrong."""
     source = moves.source
     if not knows_cells(source, cells, "from", "to"):
@@ -686,7 +690,9 @@ def _steps(moves: Moves, cells: Sequence[str], times: Times | None) -> list[tupl
     return [(f" at {text}", found) for text, found in zip(departures, rows, strict=True)]
 
 
-def transition_matrices(moves: Moves, cells: Sequence[str], times: Times | None, *, normalise: bool) -> Any:
+def transition_matrices(
+    moves: MoveTable, cells: Sequence[str], times: Times | None, *, normalise: bool
+) -> Any:
     """One (L, L) matrix when all steps are alike, a list of T − 1 otherwise (equal ones shared); None if something is wrong."""
     steps = _steps(moves, cells, times)
     if steps is None:
@@ -707,7 +713,9 @@ def transition_matrices(moves: Moves, cells: Sequence[str], times: Times | None,
     return matrices if "time" in moves.source else matrices[0]
 
 
-def _feature_arrays(moves: Moves, cells: Sequence[str], times: Times | None) -> tuple[Array, Array] | None:
+def _feature_arrays(
+    moves: MoveTable, cells: Sequence[str], times: Times | None
+) -> tuple[Array, Array] | None:
     """Features (K, L, L) or (T − 1, K, L, L), and the mask that forbids moves without a row (−inf); None if something is wrong."""
     steps = _steps(moves, cells, times)
     if steps is None:

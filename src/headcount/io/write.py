@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import MarkovChain
-    from headcount.io.tables import Places
+    from headcount.io.tables import PlaceTable
     from headcount.observe import LearnedStart
     from headcount.simulate import World
 
@@ -619,7 +619,7 @@ def _geopackage(result: Result, path: Path, min_flow: float) -> None:
 
 
 def write_world(
-    world: World, folder: str | os.PathLike[str], *, places: Places | None = None, force: bool = False
+    world: World, folder: str | os.PathLike[str], *, places: PlaceTable | None = None, force: bool = False
 ) -> list[Path]:
     """Write what `read_problem` reads, and the truth; all files or none.
 
@@ -641,7 +641,7 @@ def write_world(
     return [Path(folder) / name for name in (*tables, MANIFEST)]
 
 
-def _world_tables(world: World, places: Places | None) -> dict[str, pd.DataFrame]:
+def _world_tables(world: World, places: PlaceTable | None) -> dict[str, pd.DataFrame]:
     """``{file name: table}`` of a world of a chain."""
     import pandas as pd
 

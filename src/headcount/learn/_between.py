@@ -35,7 +35,7 @@ from scipy.linalg import helmert
 from scipy.special import gammaln, logit, logsumexp
 
 from headcount._types import Array
-from headcount.learn._components import Between, Matrices
+from headcount.learn._components import BetweenTables, MatrixMoves
 from headcount.learn._family import Family
 from headcount.learn._margins import Tables, known_margins, phi_of, solve
 from headcount.learn._neutral import SEED, Integral
@@ -327,9 +327,9 @@ def _begin(tables: ManyTables) -> tuple[Student, Array]:
     return Student(y, scaled * np.outer(y, y)), near[0]
 
 
-def _asked(families: Sequence[Family]) -> list[Between]:
+def _asked(families: Sequence[Family]) -> list[BetweenTables]:
     """What parametrisations ask for."""
-    parts = [part.component.between for f in families if (part := f.find(Matrices)) is not None]
+    parts = [part.component.between for f in families if (part := f.find(MatrixMoves)) is not None]
     return [one for one in parts if one is not None]
 
 
@@ -359,7 +359,7 @@ def tables_of(
     return ManyTables(rows, columns, _contexts(asked, rows), names, asked[0].shared, phi)
 
 
-def _contexts(asked: Sequence[Between], rows: Array) -> Array:
+def _contexts(asked: Sequence[BetweenTables], rows: Array) -> Array:
     """x of all tables, of mean zero and mean square one, (K, F)."""
     if asked[0].context is None:
         return np.zeros((len(rows), 0))

@@ -17,9 +17,9 @@ from headcount.errors import raise_all
 from headcount.individual import LogLinearTransitions, MarkovChain, Model, ModelError
 from headcount.learn._components import (
     FIRST_RIDGE,
-    Between,
+    BetweenTables,
     Initial,
-    Matrices,
+    MatrixMoves,
     Moves,
     Pooling,
     Weights,
@@ -36,7 +36,7 @@ FLAT = 2.0
 
 
 @runtime_checkable
-class Named(Protocol):
+class NamedFeatures(Protocol):
     """An array of features that names them, as the bird simulator's."""
 
     @property
@@ -344,14 +344,14 @@ class TabularChain(ChainParametrisation):
         raise_all(problems)
 
     @property
-    def between(self) -> Between | None:
+    def between(self) -> BetweenTables | None:
         """What differs from table to table."""
         if self.context is None and not self.shared:
             return None
         given = self.context
         if given is not None and not isinstance(given, str):
             given = np.atleast_1d(numbers(given, "context", expected="numbers that describe the problem"))
-        return Between(given, self.shared)
+        return BetweenTables(given, self.shared)
 
     def check(self, problem: Problem) -> list[str]:
         """See `Parametrisation`."""
@@ -391,7 +391,7 @@ class TabularChain(ChainParametrisation):
         steps: Sequence[tuple[Sequence[Hashable], ...]],
         kinds: Index,
         times: Sequence[Hashable],
-    ) -> Matrices:
+    ) -> MatrixMoves:
         """The matrices of all kinds of steps, padded to one width and stacked; entries are named by time where there are ``times``."""
         tables = [self._step(k, len(steps), before, after) for k, (before, after) in enumerate(steps)]
         at = times or [None] * len(steps)
@@ -399,7 +399,7 @@ class TabularChain(ChainParametrisation):
         width = max(len(after) for _, after in steps)
         free = _stacked([free for free, _ in tables], width, False)
         pseudo, pooling = self._prior(len(steps), free)
-        return Matrices(
+        return MatrixMoves(
             _stacked(names, width, ""),
             free,
             _stacked([fixed for _, fixed in tables], width, 0.0),
@@ -537,7 +537,7 @@ def _features(given: Any) -> tuple[Any, Sequence[Any] | None, tuple[Hashable, ..
     values = numbers(given, "features", expected="(K, L, L) numbers, or (T − 1, K, L, L)")
     if values.ndim not in (3, 4):
         raise ModelError(f"features have the shape {values.shape}: give (K, L, L), or (T − 1, K, L, L)")
-    return values, given.names if isinstance(given, Named) else None, None
+    return values, given.names if isinstance(given, NamedFeatures) else None, None
 
 
 def _labelled_features(given: Any) -> tuple[Array, Sequence[Any] | None, tuple[Hashable, ...] | None]:

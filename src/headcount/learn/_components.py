@@ -39,7 +39,7 @@ SEARCH_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Between:
+class BetweenTables:
     """What differs from table to table: see `headcount.learn._between`."""
 
     context: Any = None
@@ -469,7 +469,7 @@ class Rows(Component):
 
 
 @dataclass(frozen=True, eq=False)
-class Matrices(Moves, Rows):
+class MatrixMoves(Moves, Rows):
     """The transition matrices themselves, one per kind of step, stacked; padded to one width where cells change with time."""
 
     times: tuple[Hashable, ...] = field(kw_only=True)
@@ -477,7 +477,7 @@ class Matrices(Moves, Rows):
     """Cells at every time."""
     kinds: Index = field(kw_only=True)
     """For every step, which of the matrices it has, shape (T − 1,); empty where all have the one."""
-    between: Between | None = None
+    between: BetweenTables | None = None
     """What differs from problem to problem; it is integrated over after the search for the common matrix."""
 
     def matrices(self, x: Array) -> Any:

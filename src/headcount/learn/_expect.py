@@ -99,10 +99,10 @@ class Objective(Saved):
                 found[same] = (found[same][0], summed)
         return found
 
-    def _blocks(self, x: Array) -> Iterator[tuple[Block, Array]]:
+    def _blocks(self, x: Array) -> Iterator[tuple[StackedTables, Array]]:
         """Every component of all problems, with its part of x."""
         for k, part in enumerate(self.families[0].split(x)):
-            yield Block([(f.components[k], n[k]) for f, n in self._tables]), part
+            yield StackedTables([(f.components[k], n[k]) for f, n in self._tables]), part
 
     def log_prior(self, x: Array) -> float:
         """log prior(x)."""
@@ -164,7 +164,7 @@ class Objective(Saved):
 
 
 @dataclass(frozen=True)
-class Block:
+class StackedTables:
     """One component of every family with its table: functions of that component's parameters alone."""
 
     terms: list[tuple[Component, Any]]

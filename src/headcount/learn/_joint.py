@@ -28,11 +28,17 @@ from scipy import sparse
 
 from headcount._types import Array, Index, Scope
 from headcount.engines._map import Dual, dual_of
-from headcount.engines._map import Objective as DualObjective
-from headcount.individual.junction_tree import Plan
+from headcount.engines._map import DualObjective as DualObjective
+from headcount.individual.junction_tree import PassPlan
 from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
-from headcount.learn._log_linear import LEAST_KNOWN, Features, Potentials, noise_variances, precision_of
+from headcount.learn._log_linear import (
+    LEAST_KNOWN,
+    LogLinearFeatures,
+    Potentials,
+    noise_variances,
+    precision_of,
+)
 from headcount.observe import Problem, Site
 from headcount.solve.lbfgs import Memory, Point, Search, advance
 from headcount.tables import Domain
@@ -66,7 +72,7 @@ LEAST_SHARE = 1e-5
 
 
 @dataclass(frozen=True)
-class Found:
+class JointOptimum:
     """Where the joint climb ended."""
 
     families: tuple[Family, ...]
@@ -82,7 +88,7 @@ class Found:
 
 def climbed_together(
     families: Sequence[Family], problems: Sequence[Problem], x: Array, tolerance: float
-) -> Found | None:
+) -> JointOptimum | None:
     """Near the maximum of MAP's evidence; None where families or problems are of another kind than this knows."""
     sides = _sides(families, problems)
     if sides is None:
@@ -91,7 +97,7 @@ def climbed_together(
     climb = _Climb(sides, x) if coding is None else _Climb(coding.sides(sides), coding.start)
     climb.run(tolerance)
     found, learned = climb.search.point, climb.sides[0].weights.prior_numbers()
-    return Found(
+    return JointOptimum(
         tuple(f.with_priors([learned]) for f in families),
         found.x if coding is None else coding.back(found.x),
         tuple({"g": answer.g} for answer in climb.answers),
@@ -148,14 +154,14 @@ class _Side:
         return dual_of(self.problem.noises, np.ones(sum(len(s) for s in self.problem.sites)))
 
     @cached_property
-    def features(self) -> Plan:
+    def features(self) -> PassPlan:
         """For the tables of the features."""
-        return Plan.of(self.weights.tree, tuple(self.weights.features))
+        return PassPlan.of(self.weights.tree, tuple(self.weights.features))
 
     @cached_property
-    def sites(self) -> Plan:
+    def sites(self) -> PassPlan:
         """For the tables of the sites."""
-        return Plan.of(self.weights.tree, tuple(s.scope for s in self.problem.sites))
+        return PassPlan.of(self.weights.tree, tuple(s.scope for s in self.problem.sites))
 
     @cached_property
     def places(self) -> list[tuple[Site, slice, tuple[int, ...], bool]]:
@@ -170,7 +176,7 @@ class _Side:
     @cached_property
     def offset(self) -> list[Array]:
         tables = self.weights.offset
-        return Plan.of(self.weights.tree, tuple(tables)).spread(list(tables.values()))
+        return PassPlan.of(self.weights.tree, tuple(tables)).spread(list(tables.values()))
 
     def answer(self, w: Array, before: _Answer | None, need: float) -> _Answer:
         """The E-step at weights w, from the last one's tilts, to within ``need`` of its minimum."""
@@ -417,7 +423,9 @@ def _coding(sides: Sequence[_Side]) -> _Coding | None:
     return _Coding(weights, inner, _inner_weights(inner, _reckoned_from(reference, start)))
 
 
-def _centred(features: Features, cells: Mapping[Scope, Index], shares: Mapping[Any, Array]) -> Features:
+def _centred(
+    features: LogLinearFeatures, cells: Mapping[Scope, Index], shares: Mapping[Any, Array]
+) -> LogLinearFeatures:
     """Π_v (1[x_v = i_v] − share of i_v) for every configuration i of ``cells``: what it does to smaller scopes is taken off them.
 
     So the weight of an interaction hardly changes the counts of its variables' states; without, weights of a variable's
@@ -439,7 +447,7 @@ def _centred(features: Features, cells: Mapping[Scope, Index], shares: Mapping[A
     for domain in features.domains:
         k, entries, values = (np.concatenate(found) for found in zip(*parts[domain.scope], strict=True))
         rows[domain.scope] = (k, _rows(entries, values, domain.size))
-    return Features(features.domains, rows, home)
+    return LogLinearFeatures(features.domains, rows, home)
 
 
 def _rows(entries: Index, values: Array, size: int) -> sparse.csr_array:

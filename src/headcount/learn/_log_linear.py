@@ -125,7 +125,9 @@ class LogLinear(Parametrisation):
         stacked, offset = self._tables(model, free)
         rows = {s: (np.array(list(h)), _sparse_rows(list(h.values()))) for s, h in stacked.items()}
         domains = tuple(Domain(s, model.size(s)) for s in rows)
-        return Family(model, (self._potentials(model, tuple(free), Features(domains, rows), offset),))
+        return Family(
+            model, (self._potentials(model, tuple(free), LogLinearFeatures(domains, rows), offset),)
+        )
 
     def _tables(
         self, model: Model, free: Sequence[str]
@@ -161,7 +163,7 @@ class LogLinear(Parametrisation):
         self,
         model: Model,
         names: tuple[str, ...],
-        features: Features,
+        features: LogLinearFeatures,
         offset: dict[Scope, Array],
     ) -> Potentials:
         """The component, with its prior as it is before anything is learned."""
@@ -217,7 +219,7 @@ def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Features(Mapping[Scope, "tuple[Index, Any]"]):
+class LogLinearFeatures(Mapping[Scope, "tuple[Index, Any]"]):
     """By scope: which weights act on it, and their tables as rows, a sparse matrix (weights, entries of the table).
 
     Attributes
@@ -367,7 +369,7 @@ class Potentials(Ridge):
     """
 
     states: Mapping[Any, tuple[Any, ...]]
-    features: Features
+    features: LogLinearFeatures
     offset: Mapping[Scope, Array]
     tree: JunctionTree
     corners: bool = False

@@ -76,7 +76,7 @@ class Tables(NamedTuple):
     """Shape (K, R)."""
 
 
-class Solved(NamedTuple):
+class ExpectedTables(NamedTuple):
     """What is expected of several tables."""
 
     evidence: Array
@@ -91,7 +91,7 @@ class Solved(NamedTuple):
     """Σ|Σ_i r_i q_ij − c_j| / N, shape (K,)."""
 
 
-def solve(tables: Tables, start: Array | None = None, *, volume: bool = True) -> Solved:
+def solve(tables: Tables, start: Array | None = None, *, volume: bool = True) -> ExpectedTables:
     """Tilts, evidence and expected counts of all tables; without ``volume`` those of the most probable counts."""
     r, c, _, phi = tables
     size = np.maximum(r.sum(axis=1), 1.0)
@@ -132,7 +132,7 @@ def solve(tables: Tables, start: Array | None = None, *, volume: bool = True) ->
         log_pivots, bins = _pivots(spread, c)
         evidence = f - 0.5 * log_pivots
         units = units + _second_order(r, c, phi, q, spread, bins)
-    return Solved(evidence, counts, units, np.where(c > 0, g, -np.inf), missed)
+    return ExpectedTables(evidence, counts, units, np.where(c > 0, g, -np.inf), missed)
 
 
 def _tilted(tables: Tables, g: Array) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ class Table(NamedTuple):
     """Tilts of the columns to start from."""
 
 
-class Found(NamedTuple):
+class ExpectedTable(NamedTuple):
     """What is expected of one table."""
 
     evidence: float
@@ -235,9 +235,9 @@ class Found(NamedTuple):
         return bool(self.missed <= TOLERANCE and np.isfinite(self.evidence))
 
 
-def found_at_once(tables: Sequence[Table], *, volume: bool) -> list[Found]:
+def found_at_once(tables: Sequence[Table], *, volume: bool) -> list[ExpectedTable]:
     """All tables; those of one shape are solved together."""
-    made: dict[int, Found] = {}
+    made: dict[int, ExpectedTable] = {}
     shapes: dict[tuple[int, ...], list[int]] = {}
     for k, table in enumerate(tables):
         shapes.setdefault(table.log_p.shape, []).append(k)
@@ -246,7 +246,7 @@ def found_at_once(tables: Sequence[Table], *, volume: bool) -> list[Found]:
     return [made[k] for k in range(len(tables))]
 
 
-def _found_alike(tables: Sequence[Table], *, volume: bool) -> list[Found]:
+def _found_alike(tables: Sequence[Table], *, volume: bool) -> list[ExpectedTable]:
     """Tables of one shape."""
     rows, columns, log_p, phi = (np.array(part) for part in zip(*(t[:4] for t in tables), strict=True))
     begin = [np.zeros(columns.shape[1]) if t.start is None else t.start for t in tables]
@@ -256,7 +256,7 @@ def _found_alike(tables: Sequence[Table], *, volume: bool) -> list[Found]:
     ahead = (np.log(np.exp(z - top).sum(axis=2)) + top[:, :, 0]) / phi
     parts = (solved.evidence, solved.counts, solved.units, solved.tilts, ahead, solved.missed)
     return [
-        Found(float(value), counts, units, tilts, after, float(missed))
+        ExpectedTable(float(value), counts, units, tilts, after, float(missed))
         for value, counts, units, tilts, after, missed in zip(*parts, strict=True)
     ]
 
@@ -399,7 +399,9 @@ class _TablesAtOnce:
             self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
         return self.alike[id(family)][1]
 
-    def _expected(self, task: EStep, found: Sequence[Found], initial: Array, *, volume: bool) -> Expected:
+    def _expected(
+        self, task: EStep, found: Sequence[ExpectedTable], initial: Array, *, volume: bool
+    ) -> Expected:
         margins, (first_phi, *_) = self.tables[id(task.problem)]
         variables = tuple(task.problem.model.variables)
         first, rows, pairs = variables[:1], margins.counts[0], list(pairwise(variables))

@@ -48,7 +48,7 @@ from headcount._types import Array, Index
 from headcount.engines.engine import Progress
 from headcount.learn._churn import LEAST_NOISE
 from headcount.learn._climb import usable
-from headcount.learn._components import Initial, Matrices, Moves, Rows, Weights
+from headcount.learn._components import Initial, MatrixMoves, Moves, Rows, Weights
 from headcount.learn._expect import Evaluation, Expectation
 from headcount.learn._family import Family
 from headcount.learn._margins import TOLERANCE, Margins, Tables, known_margins, phi_of, serves, solve
@@ -123,7 +123,7 @@ SEED = 0
 
 
 @dataclass(frozen=True)
-class Part:
+class ConditionalPrior:
     """A prior given h, for all h of a grid."""
 
     words: str
@@ -139,7 +139,7 @@ class Part:
 class Neutral:
     """A mixture of priors with equal weights."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ConditionalPrior, ...]
 
     def log_density(self, x: Array) -> Array:
         """log p(x) of parameters (D, K), shape (D,)."""
@@ -194,7 +194,7 @@ def neutral_prior(families: Sequence[Family], problems: Sequence[Problem]) -> Ne
     component = moves.component
     if isinstance(component, Weights):
         return _of_weights(component)
-    if isinstance(component, Matrices):
+    if isinstance(component, MatrixMoves):
         return _of_matrices(component, problems)
     return None
 
@@ -218,10 +218,12 @@ def _of_weights(weights: Weights) -> Neutral | None:
     def draw(rng: np.random.Generator, level: Index) -> Array:
         return rng.normal(size=(len(level), len(sd))) * sd
 
-    return Neutral((Part(f"weights normal, sd {WEIGHT_SD} on standardised features", density, draw),))
+    return Neutral(
+        (ConditionalPrior(f"weights normal, sd {WEIGHT_SD} on standardised features", density, draw),)
+    )
 
 
-def _of_matrices(rows: Matrices, problems: Sequence[Problem]) -> Neutral | None:
+def _of_matrices(rows: MatrixMoves, problems: Sequence[Problem]) -> Neutral | None:
     """Neutral in churn for chains in time; in the strength of a Dirichlet for tables of two margins."""
     given = np.any(np.asarray(rows.pseudo)) or rows.pooling is not None or rows.going is not None
     if given or rows.fixed.any():
@@ -234,7 +236,7 @@ def _of_matrices(rows: Matrices, problems: Sequence[Problem]) -> Neutral | None:
     return Neutral(tuple(parts)) if parts else None
 
 
-def _in_strengths(rows: Matrices, problems: Sequence[Problem]) -> list[Part]:
+def _in_strengths(rows: MatrixMoves, problems: Sequence[Problem]) -> list[ConditionalPrior]:
     """Dirichlet priors of a table's rows: around equal shares, and around the columns' shares where all of these were counted."""
     width = rows.free.shape[1]
     known = filter(None, map(known_margins, problems))
@@ -258,7 +260,7 @@ def _log_odds(rows: Rows, q: Array) -> Array:
     return np.asarray(np.log(q[:, r, c]) - np.log(q[:, r, rows.reference[r]]))
 
 
-def _in_churn(rows: Matrices) -> Part:
+def _in_churn(rows: MatrixMoves) -> ConditionalPrior:
     """log churn flat, rows alike, destinations flat."""
     levels = np.linspace(np.log(LEAST_CHURN), 0.0, LEVELS)
     moving = np.flatnonzero(rows.free.sum(axis=1) > 1)
@@ -287,10 +289,12 @@ def _in_churn(rows: Matrices) -> Part:
         q[:, moving, rows.reference[moving]] = -np.expm1(churn)
         return _log_odds(rows, q)
 
-    return Part(f"log churn flat from {LEAST_CHURN:g} to 1, rows alike, destinations flat", density, draw)
+    return ConditionalPrior(
+        f"log churn flat from {LEAST_CHURN:g} to 1, rows alike, destinations flat", density, draw
+    )
 
 
-def _in_strength(rows: Matrices, centre: Array, name: str) -> Part:
+def _in_strength(rows: MatrixMoves, centre: Array, name: str) -> ConditionalPrior:
     """Rows of a Dirichlet distribution around a centre, its strength log-flat."""
     strengths = np.geomspace(*STRENGTHS, LEVELS) * len(centre)
     alpha = strengths[:, None] * centre
@@ -305,7 +309,7 @@ def _in_strength(rows: Matrices, centre: Array, name: str) -> Part:
         weight = rng.gamma(np.repeat(shape, count_rows, axis=1)) + np.finfo(float).tiny
         return _log_odds(rows, weight / weight.sum(axis=2, keepdims=True))
 
-    return Part(f"rows Dirichlet around {name}, strength learned", density, draw, nuisance=True)
+    return ConditionalPrior(f"rows Dirichlet around {name}, strength learned", density, draw, nuisance=True)
 
 
 @dataclass(frozen=True)
@@ -615,7 +619,7 @@ def _is_closed_chain(problem: Problem) -> bool:
     return alone and all(len(site.scope) == 1 for site in problem.sites)
 
 
-class Cloud(NamedTuple):
+class Particles(NamedTuple):
     """Draws on their way."""
 
     x: Array
@@ -623,12 +627,12 @@ class Cloud(NamedTuple):
     evidence: Array
     prior: Array
 
-    def taken(self, where: Any) -> Cloud:
-        return Cloud(*(part[where] for part in self))
+    def taken(self, where: Any) -> Particles:
+        return Particles(*(part[where] for part in self))
 
-    def where(self, better: NDArray[np.bool_], new: Cloud) -> Cloud:
+    def where(self, better: NDArray[np.bool_], new: Particles) -> Particles:
         """These draws, and others where those are better."""
-        return Cloud(
+        return Particles(
             np.where(better[:, None], new.x, self.x),
             *(np.where(better, b, a) for a, b in zip(self[1:], new[1:], strict=True)),
         )
@@ -646,7 +650,7 @@ class Replicate(NamedTuple):
 
 
 @dataclass
-class Sampler:
+class TemperedSampler:
     """Draws from evidence × prior, by powers of the evidence."""
 
     target: Target
@@ -681,7 +685,9 @@ class Sampler:
             total += rise
         return Replicate(cloud.x, total if power == 1.0 else -np.inf, float(np.mean(accepted)))
 
-    def _corrected(self, cloud: Cloud, right: Array, among: Array) -> tuple[Cloud, float, float, list[float]]:
+    def _corrected(
+        self, cloud: Particles, right: Array, among: Array
+    ) -> tuple[Particles, float, float, list[float]]:
         """From draws under the quick evidence to draws under the engine's: also the power reached, the log of the ratio, shares accepted.
 
         Differences of proposals are ``among`` draws that stay the same, so that steps under the quick evidence are reversible.
@@ -723,13 +729,13 @@ class Sampler:
         """Parameters, and psi where there is one."""
         return (x, None) if self.psi_range is None else (x[:, :-1], x[:, -1])
 
-    def _from_prior(self, count: int) -> Cloud:
+    def _from_prior(self, count: int) -> Particles:
         x = self.prior.draw(self.rng, count)
         if self.psi_range is not None:
             x = np.column_stack([x, self.rng.uniform(*self.psi_range, count)])
         return self._at(x)
 
-    def _at(self, x: Array) -> Cloud:
+    def _at(self, x: Array) -> Particles:
         """Evidence and prior of some parameters; where the prior is zero no evidence is computed."""
         moves, psi = self._parts(x)
         prior = self.prior.log_density(moves)
@@ -742,9 +748,9 @@ class Sampler:
             evidence[possible] = self.target(moves[possible], None if psi is None else psi[possible])
         self.evaluated += int(possible.sum())
         self.failed += int((~np.isfinite(evidence[possible])).sum())
-        return Cloud(x, evidence, prior)
+        return Particles(x, evidence, prior)
 
-    def _moved(self, cloud: Cloud, power: float) -> tuple[Cloud, float]:
+    def _moved(self, cloud: Particles, power: float) -> tuple[Particles, float]:
         """One Metropolis step of every draw, half of them at a time, along differences of two of the other half."""
         halves = np.array_split(self.rng.permutation(len(cloud.x)), 2)
         taken = 0
@@ -755,7 +761,7 @@ class Sampler:
             taken += int(better.sum())
         return cloud, taken / len(cloud.x)
 
-    def _stepped(self, old: Cloud, among: Array, power: float) -> tuple[Cloud, NDArray[np.bool_]]:
+    def _stepped(self, old: Particles, among: Array, power: float) -> tuple[Particles, NDArray[np.bool_]]:
         """One Metropolis step of every draw along differences of two of some others, and which were taken."""
         count, width = old.x.shape
         first, second = self.rng.integers(len(among), size=(2, count))
@@ -878,7 +884,7 @@ def _beside_initial(prior: Neutral, family: Family) -> Neutral:
     )
 
 
-def _with_initial(part: Part, first: Initial) -> Part:
+def _with_initial(part: ConditionalPrior, first: Initial) -> ConditionalPrior:
     """The prior of moves, and beside it the Dirichlet distribution of an initial law."""
     count = len(first.names)
     alpha = np.broadcast_to(first.pseudo, first.free.shape)[first.free]
@@ -910,7 +916,8 @@ def integral_of(target: Target, prior: Neutral, *, progress: bool | None = False
     rng = np.random.default_rng(SEED)
     with Progress("integrating over parameters", REPLICATES * MOST_POWERS, show=progress) as bar:
         samplers = [
-            Sampler(target, prior, ends, own, target.draws, bar.advance) for own in rng.spawn(REPLICATES)
+            TemperedSampler(target, prior, ends, own, target.draws, bar.advance)
+            for own in rng.spawn(REPLICATES)
         ]
         found = [sampler.run() for sampler in samplers]
     pooled = Pooled.of(found, rng)

@@ -15,14 +15,14 @@ from headcount.learn._family import Family
 from headcount.learn._populations import Detection, SizeMeans
 from headcount.observe import Observation, Problem
 from headcount.population import SizeLaw
-from headcount.posterior.one_cell import Readings, has_one_cell, laws_of_size
+from headcount.posterior.one_cell import OneCellReadings, has_one_cell, laws_of_size
 
 
 @dataclass(frozen=True)
 class Joined:
     """Several problems of one cell as one, to which a family's parameters are applied once."""
 
-    readings: Readings
+    readings: OneCellReadings
     law: SizeLaw
 
     def with_model(self, model: Model) -> Joined:
@@ -50,7 +50,7 @@ class _CellsAtOnce:
     """Whether the E-steps of `MAP`, by which a search finds where to begin, are exact too."""
     alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
     """By identity: a family, and the first with the same function of the parameters."""
-    joined: dict[tuple[int, ...], Readings] = field(default_factory=dict)
+    joined: dict[tuple[int, ...], OneCellReadings] = field(default_factory=dict)
     """Readings of sets of problems."""
 
     def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
@@ -85,7 +85,7 @@ class _CellsAtOnce:
         """E-steps of alike families at the same parameters."""
         key = tuple(id(task.problem) for task in tasks)
         if key not in self.joined:
-            self.joined[key] = Readings.of([task.problem.sites for task in tasks])
+            self.joined[key] = OneCellReadings.of([task.problem.sites for task in tasks])
         given: Any = Joined(self.joined[key], tasks[0].problem.population)
         applied: Any = tasks[0].family.apply(tasks[0].parameters, given)
         n, p, evidence = laws_of_size(applied.readings, applied.law)

@@ -32,14 +32,14 @@ from headcount.individual import (
 )
 from headcount.learn._components import (
     LARGEST_LOG_ODDS,
-    Matrices,
+    MatrixMoves,
     Moves,
     Rows,
     Weights,
     steps_of,
     with_transitions,
 )
-from headcount.learn._expect import Block
+from headcount.learn._expect import StackedTables
 from headcount.learn._family import (
     Also,
     Component,
@@ -841,7 +841,7 @@ def _nearest(component: Component, model: MarkovChain) -> Array:
     table = component.flows(list(model.transitions))
     if isinstance(component, Weights):
         held = replace(component, ridge=component.ridge + START_RIDGE)
-        return Block([(held, table)]).maximise(component.start())
-    assert isinstance(component, Matrices)
+        return StackedTables([(held, table)]).maximise(component.start())
+    assert isinstance(component, MatrixMoves)
     odds = component.log_odds(np.where(component.free, table, 0.0))
     return np.clip(odds, -LARGEST_START, LARGEST_START)

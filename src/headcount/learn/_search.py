@@ -49,8 +49,8 @@ from headcount.learn._climb import (
     same_maximum,
     tried,
 )
-from headcount.learn._components import Matrices, Moves, Rows, Weights
-from headcount.learn._expect import PRIOR_ROUNDS, Block, Evaluation, Expectation, settled
+from headcount.learn._components import MatrixMoves, Moves, Rows, Weights
+from headcount.learn._expect import PRIOR_ROUNDS, Evaluation, Expectation, StackedTables, settled
 from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
 from headcount.learn._uncertainty import Information, observed_information
@@ -321,7 +321,7 @@ def candidates(families: Sequence[Family], problems: Sequence[Problem]) -> dict[
         return found
     moved = {name: _staying(moves.component, share) for name, share in STAYING.items()}
     moved["mobile"] = _staying(moves.component, None)
-    if isinstance(moves.component, Matrices) and not len(moves.component.kinds):
+    if isinstance(moves.component, MatrixMoves) and not len(moves.component.kinds):
         moved |= _from_totals(moves.component, problems)
     for name, part in moved.items():
         x = found["zero"].copy()
@@ -335,8 +335,8 @@ def _staying(moves: Moves, share: float | None) -> Array:
     """Parameters of the transitions nearest, in likelihood, to staying put with this probability (None: hardly ever)."""
     if isinstance(moves, Weights):
         table = moves.transitions.staying(share, MOBILE_SHARE) * (len(moves.times) - 1)
-        return Block([(replace(moves, ridge=moves.ridge + RIDGE), table)]).maximise(moves.start())
-    assert isinstance(moves, Matrices)
+        return StackedTables([(replace(moves, ridge=moves.ridge + RIDGE), table)]).maximise(moves.start())
+    assert isinstance(moves, MatrixMoves)
     steps = []
     for before, after in itertools.pairwise(moves.sizes):
         stay = MOBILE_SHARE / after if share is None else share

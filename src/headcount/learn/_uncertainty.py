@@ -46,7 +46,7 @@ from headcount.learn._climb import (
     same_maximum,
     usable,
 )
-from headcount.learn._components import Initial, Matrices, Moves, with_transitions
+from headcount.learn._components import Initial, MatrixMoves, Moves, with_transitions
 from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, inferred, run_here, scaled_eigen
 from headcount.learn._family import Family, required
 from headcount.learn._files import Saved
@@ -615,7 +615,7 @@ def _is_ridge(
     chain in time and a dispersion were both learned from the scatter of the same counts. (Of 30 tables of two margins the integral covered
     .54 and .77 of the flows where the Gaussian covered .53 and .70, in eight times the time: there it is not taken unasked.)
     """
-    matrices = expect.families[0].find(Matrices)
+    matrices = expect.families[0].find(MatrixMoves)
     if information.flat or information.saddle or _edges(expect, point, information):
         return True
     if matrices is None:
@@ -702,7 +702,7 @@ def _over_tables(expect: Expectation, point: Evaluation, tables: ManyTables) -> 
     Its problem has the probabilities under which the expected counts are those of the mean over draws, so that its own spread is that of
     a table given the parameters; the draws' deviations from the mean are its responses to them.
     """
-    part = expect.families[0].find(Matrices)
+    part = expect.families[0].find(MatrixMoves)
     assert part is not None
     integral, counts = integral_of_tables(tables, part.component.labels)
     mean, made = counts.mean(axis=0), []

@@ -19,7 +19,7 @@ from headcount.errors import Faults, ModelError, ProblemError, known_keywords, s
 from headcount.individual import MarkovChain, Model, Records, Tree, join_records, record_log_prob
 from headcount.observe._base import Array, Observation, is_labelled
 from headcount.observe._checks import check_noise, check_together, needed_population, pinned_population
-from headcount.observe._start import Readings, Start
+from headcount.observe._start import PastReadings, Start
 from headcount.observe._tracks import Tracks
 from headcount.observe.binding import Part, Site, bind, by_family
 from headcount.observe.cloud import (
@@ -284,7 +284,7 @@ class Problem:
         return {name: (group.model, group.law) for name, group in self.groups.items()}
 
     @cached_property
-    def _readings(self) -> Readings:
+    def _readings(self) -> PastReadings:
         """What the past says of the first counts, beside the law with which they begin."""
         assert self.start is not None
         units = self.flock_units

@@ -176,7 +176,7 @@ class Start:
         low, high = math.floor(mean - FLAT_REACH * sd), math.ceil(mean + FLAT_REACH * sd)
         return max(low, given.least), max(1, min(high, given.most))
 
-    def joined(self, laws: Mapping[Hashable, SizeLaw | None], phi: float) -> Readings:
+    def joined(self, laws: Mapping[Hashable, SizeLaw | None], phi: float) -> PastReadings:
         """D as readings, for a chain whose first counts scatter by the factor phi; a larger phi where that is too little.
 
         Parameters
@@ -211,7 +211,7 @@ class Start:
         informed = (directions[:, kept] * gained[kept]) @ directions[:, kept].T
         log_z = -0.5 * kept.sum() * math.log(2.0 * math.pi)
         log_z -= 0.5 * float(np.linalg.slogdet(np.eye(len(free)) + prior @ informed)[1])
-        return Readings(rows, np.flatnonzero(exact), phi, float(log_z) + self._log_exact(exact, laws))
+        return PastReadings(rows, np.flatnonzero(exact), phi, float(log_z) + self._log_exact(exact, laws))
 
     def _totals(
         self, laws: Mapping[Hashable, SizeLaw | None], free: Index, scale: Array
@@ -249,7 +249,7 @@ class Start:
                 )
         return total
 
-    def sites(self, cloud: Cloud, readings: Readings) -> tuple[Site, ...]:
+    def sites(self, cloud: Cloud, readings: PastReadings) -> tuple[Site, ...]:
         """The readings as sites on the first table of the larger graph."""
         first = cloud.members[0].tree.variables[0]
         onto = self._onto(cloud, first)
@@ -341,7 +341,7 @@ class LearnedStart:
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
+class PastReadings:
     """D = RᵀR as readings of sums with standard deviation 1, and counts that are known."""
 
     rows: Array

@@ -195,7 +195,7 @@ class _Table:
     counts: Array
     entry: dict[str, Array]
     pair: dict[str, Array]
-    sums: Sums | None
+    sums: ObservedSums | None
 
 
 def bind(observation: Observation, model: Model, *, source: int, chain: bool, faults: Faults) -> list[Site]:
@@ -323,10 +323,10 @@ def _columns(model: Model, *, labelled: bool, sums: bool) -> tuple[Hashable, ...
     return states[0]
 
 
-def _sums(observation: Observation, axes: list[Axis]) -> Sums | None:
+def _sums(observation: Observation, axes: list[Axis]) -> ObservedSums | None:
     if observation.sums is None:
         return None
-    sums: Sums = _named("sums", read_sums, observation.sums, axes)
+    sums: ObservedSums = _named("sums", read_sums, observation.sums, axes)
     return sums
 
 
@@ -381,7 +381,7 @@ def _canonical(table: _Table, model: Model) -> _Table:
         return table
     flat = Domain(scope, model.size(scope)).positions(table.scope)
     if table.sums is not None:
-        sums = Sums(table.sums.weights[:, flat], table.sums.axis)
+        sums = ObservedSums(table.sums.weights[:, flat], table.sums.axis)
         return replace(table, scope=scope, sums=sums)
     entry = {name: value[flat] for name, value in table.entry.items()}
     pair = {name: value[np.ix_(flat, flat)] for name, value in table.pair.items()}
@@ -658,14 +658,14 @@ def _turned(data: Any, axes: Sequence[Axis]) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class ObservedSums:
     """n_k = sum_i weights[k, i] n(i): the matrix, and the sums as an axis of the counts' table."""
 
     weights: csr_array
     axis: Axis
 
 
-def read_sums(sums: Any, axes: Sequence[Axis]) -> Sums:
+def read_sums(sums: Any, axes: Sequence[Axis]) -> ObservedSums:
     """`sums` as a 0/1 matrix over the entries of the table with `axes`, in C order.
 
     Accepted: an array or sparse matrix (K, size), an array (K, *shape), a DataFrame (one row per sum, one
@@ -700,7 +700,7 @@ def read_sums(sums: Any, axes: Sequence[Axis]) -> Sums:
             )
         matrix = csr_array(dense.reshape(dense.shape[0], size))
         labels = tuple(range(dense.shape[0]))
-    return Sums(_checked_sums(matrix, size, labels), Axis(row_names, labels))
+    return ObservedSums(_checked_sums(matrix, size, labels), Axis(row_names, labels))
 
 
 def _checked_sums(matrix: csr_array, size: int, labels: Sequence[Hashable]) -> csr_array:

@@ -76,7 +76,7 @@ class Outcome:
     """What is known of parameters that were learned from these data."""
 
 
-class Named(Protocol):
+class NamedEngine(Protocol):
     """The part of an engine that a result keeps: its name. Its settings are its dataclass fields."""
 
     @property

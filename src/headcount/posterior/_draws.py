@@ -313,8 +313,8 @@ def _arrays(problem: Problem, people: int) -> tuple[Any, ...]:
     sites = [site.scope for site in problem.sites]
     singles: list[set[Hashable]] = [{v} for v in model.variables]
 
-    def moves(sets: Sequence[set[Hashable]], touched: Callable[[Scope, set[Hashable]], bool]) -> Moves:
-        return Moves(
+    def moves(sets: Sequence[set[Hashable]], touched: Callable[[Scope, set[Hashable]], bool]) -> MoveSets:
+        return MoveSets(
             _lists([[number[v] for v in part] for part in sets]),
             *(
                 _lists([[k for k, s in enumerate(of) if touched(s, part)] for part in sets])
@@ -431,7 +431,7 @@ class Factors(NamedTuple):
     value: Any
 
 
-class Moves(NamedTuple):
+class MoveSets(NamedTuple):
     """Sets of variables that change together, and the factors and sites that see a change; each a pair (first, member)."""
 
     members: Any

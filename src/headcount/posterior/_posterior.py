@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headcount._types import Array, Scope
     from headcount.observe import Problem, Start
     from headcount.population import DispersionEstimate
-    from headcount.posterior._beliefs import Named, Outcome, Promises
+    from headcount.posterior._beliefs import NamedEngine, Outcome, Promises
 
 RELIABLE_VARIANCE = 10.0
 """Intervals of cells whose prior variance Nμ(1−μ), in individuals², is below this are marked as not reliable: the rule of thumb
@@ -75,7 +75,7 @@ class Posterior(Answers):
         Wall time of the run.
     """
 
-    def __init__(self, problem: Problem, engine: Named, outcome: Outcome) -> None:
+    def __init__(self, problem: Problem, engine: NamedEngine, outcome: Outcome) -> None:
         self.problem, self.settings, self.outcome = problem, engine, outcome
         self.engine, self.beliefs, self.status = engine.name, outcome.beliefs, outcome.status
         self.residual, self.seconds = outcome.residual, outcome.seconds

@@ -28,7 +28,7 @@ FEWEST_FOLLOWED = 30
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
+class ChainSums:
     """Standard deviations of sums over a chain of T times and L cells; those who stay are in none but `present`.
 
     With d joint draws each has a Monte-Carlo error of about 1/√(2d) of itself (7 % of 100).
@@ -60,7 +60,7 @@ class Sums:
     through: Array | None = None
 
     @classmethod
-    def of(cls, tables: Mapping[Scope, Array], model: Model) -> Sums:
+    def of(cls, tables: Mapping[Scope, Array], model: Model) -> ChainSums:
         """From joint draws of all clique tables of a chain, (draws, …)."""
         times = model.variables
 
@@ -100,7 +100,7 @@ class Sums:
         return xr.Dataset({name: (dims.get(name, ("departure", "cell")), sd) for name, sd in arrays.items()})
 
     @classmethod
-    def of_group(cls, group: xr.Dataset) -> Sums:
+    def of_group(cls, group: xr.Dataset) -> ChainSums:
         """The inverse of `group`."""
         return cls(**{str(name): group[name].to_numpy() for name in group.data_vars})
 
@@ -119,7 +119,7 @@ def _followed(flows: list[Array]) -> Array | None:
     """Who of each cell of the first time is where at the last, (draws, L, L), given drawn flows (draws, L, L) of every step.
 
     Given the flows, those who leave a cell are a random choice of those who came to it: individuals are put into random order in every
-    cell, and handed to the flows out of it. None where there is nothing to follow (see `Sums.through`).
+    cell, and handed to the flows out of it. None where there is nothing to follow (see `ChainSums.through`).
     """
     draws = _affordable(flows)
     if not draws:

@@ -24,7 +24,7 @@ from headcount.checks import whole_number
 from headcount.observe import LearnedStart, Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
-from headcount.posterior._sums import Sums
+from headcount.posterior._sums import ChainSums
 from headcount.posterior.fit_check import count_labels
 from headcount.posterior.result import (
     COORDINATES,
@@ -159,7 +159,7 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         shapes=_shapes(tree, node_table),
         check=_checked(tree),
         last=_last(tree),
-        sums=Sums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
+        sums=ChainSums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
         learned=_learned(tree),
         **_read_tables(tree),
     )
@@ -349,13 +349,13 @@ def _sums_group(posterior: Posterior, tables: dict[Scope, Array] | None) -> dict
     """The spread of sums of a chain's flows; nothing without draws, or of another model."""
     model = posterior.problem.model
     known = tables is not None and is_plain_chain(model) and len(model.variables) > 1
-    return {"sums": Sums.of(tables, model).group()} if known and tables is not None else {}
+    return {"sums": ChainSums.of(tables, model).group()} if known and tables is not None else {}
 
 
-def sums_of(posterior: Posterior) -> Sums | None:
+def sums_of(posterior: Posterior) -> ChainSums | None:
     """The spread of sums of a chain's flows, from as many joint draws as a file would hold; None where there are none."""
     made = _sums_group(posterior, _joint_draws(posterior, None)[0])
-    return Sums.of_group(made["sums"]) if made else None
+    return ChainSums.of_group(made["sums"]) if made else None
 
 
 def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, Array] | None, dict[str, Any]]:

@@ -209,7 +209,7 @@ def _successive(nodes: list[int], sizes: list[int]) -> list[list[int]]:
     return windows
 
 
-class Window(NamedTuple):
+class WindowErrors(NamedTuple):
     """Errors of prediction of the counts of one window, and both statistics."""
 
     place: NDArray[np.intp]
@@ -231,7 +231,7 @@ class Window(NamedTuple):
 
 def window_check(
     problem: Problem, window: list[int], *, alone: bool, learned: Array | None, reached: Reached
-) -> Window | None:
+) -> WindowErrors | None:
     """One window; None where no noise has moments.
 
     `learned` is ∂E[y]/∂θ, shape (all counts, K), of parameters θ that were learned from these counts. The weights then leave out what
@@ -265,7 +265,7 @@ def window_check(
     share = np.where(kept, 1.0 / np.where(kept, predicted * own**2, 1.0), 0.0)
     r = counts.y - counts.mean
     simulate = cache(lambda: simulated(problem, counts)) if alone else None
-    return Window(
+    return WindowErrors(
         counts.place,
         counts.y,
         counts.whole,
@@ -281,7 +281,7 @@ def window_check(
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class MarginStep:
     """An exact margin y, predicted from the one before: n individuals per origin, each moving by a row of ``law``."""
 
     site: int
@@ -312,12 +312,12 @@ class Step:
         return tested(self.form @ self.covariance, quadratic(self.form), self.y - self.mean, None)
 
 
-def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
+def exact_steps(problem: Problem, tree: RootedTree) -> list[MarginStep]:
     """All margins, each given the one before; the first given N."""
     n, law, at = np.array([float(problem.population)]), tree.initial[None], 0
     mean, cov = _first_moments(problem, tree)
     together, whole = whole_parties(problem, None, n), True
-    steps: list[Step] = []
+    steps: list[MarginStep] = []
     for k in sorted(range(len(problem.sites)), key=lambda k: tree.index[problem.sites[k].scope[0]]):
         node = tree.index[problem.sites[k].scope[0]]
         for v in range(at + 1, node + 1):
@@ -326,13 +326,13 @@ def exact_steps(problem: Problem, tree: RootedTree) -> list[Step]:
             whole = not problem.disperses or (v == at + 1 and bool(steps))
             together = whole_parties(problem, tree.variables[v], n) if whole else None
         y = np.asarray(problem.sites[k].noise.counts, dtype=float)
-        steps.append(Step(k, n, law, y, mean, cov, together, whole and drawable(problem, tree)))
+        steps.append(MarginStep(k, n, law, y, mean, cov, together, whole and drawable(problem, tree)))
         n, law, at = y, np.eye(len(y)), node
         mean, cov = y, np.zeros((len(y), len(y)))
     return steps
 
 
-def overall_test(steps: Sequence[Step], tree: RootedTree) -> Test:
+def overall_test(steps: Sequence[MarginStep], tree: RootedTree) -> Test:
     """The sum over steps, which are independent; its law from simulated steps where it matters."""
     total, size = joined([step.test for step in steps], independent=True), affordable(tree)
     clear = _clear((total.value - total.mean) / total.sd)
@@ -480,7 +480,7 @@ class FitCheck:
         return squares.agg(dispersion="mean", counts="size").reset_index()
 
 
-class Found(NamedTuple):
+class CheckedCounts(NamedTuple):
     """What one of the two ways to check found: every count with its prediction, and the statistics."""
 
     place: NDArray[np.intp]
@@ -571,7 +571,7 @@ def fit_check(
     )
 
 
-def _left_out(problem: Problem, learned: Array | None) -> Found:
+def _left_out(problem: Problem, learned: Array | None) -> CheckedCounts:
     """The check with every count predicted from all others of its window."""
     if all(site.source == FROM_PAST for site in problem.sites):
         raise NotChecked("nothing was observed")
@@ -591,7 +591,7 @@ def _left_out(problem: Problem, learned: Array | None) -> Found:
     if scatter.mean <= 0 or sum(freedom) <= 0:
         raise NotChecked(NO_CHOICE)
     observed = np.concatenate(y)
-    return Found(
+    return CheckedCounts(
         np.concatenate(place),
         observed,
         observed - np.concatenate(error),
@@ -623,7 +623,7 @@ def _is_exact_margin(site: Site) -> bool:
     return site.noise.exact and len(site.scope) == 1 and site.whole
 
 
-def _steps_ahead(problem: Problem) -> Found:
+def _steps_ahead(problem: Problem) -> CheckedCounts:
     """The check of exact margins: every margin given the one before."""
     tree = problem.model.rooted()
     assert tree is not None
@@ -636,7 +636,7 @@ def _steps_ahead(problem: Problem) -> Found:
     y, expected, variance = map(np.concatenate, zip(*columns, strict=True))
     kept = variance >= LEAST_VARIANCE
     squares = (y - expected)[kept] ** 2 / variance[kept]
-    return Found(
+    return CheckedCounts(
         np.arange(len(y)),
         y,
         expected,
@@ -697,7 +697,7 @@ def _helps(advice: Sequence[Advice]) -> str:
     return f" What would help: {advice[0]}{'; else ' if others else ''}{others}."
 
 
-def _excess(found: Found) -> float:
+def _excess(found: CheckedCounts) -> float:
     """How many times more than the model allows the counts scatter, by the tests that reject the model; 0 where none does."""
     wide = found.dispersion if found.dispersion > 1.0 and found.scatter.p <= SCATTER_LEVEL else 0.0
     off = found.residual_dispersion if found.residual_p < OTHER_LEVEL else 0.0
@@ -714,7 +714,7 @@ class Judged(NamedTuple):
 
 
 def _doubts(
-    found: Found | None,
+    found: CheckedCounts | None,
     problem: Problem,
     learned: Learned | None,
     estimate: DispersionEstimate | None,
@@ -735,7 +735,7 @@ def _doubts(
 
 
 def _judged(
-    found: Found,
+    found: CheckedCounts,
     problem: Problem,
     implied: tuple[float, float] | None,
     learned: Learned | None,

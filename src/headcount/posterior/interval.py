@@ -24,7 +24,7 @@ from scipy.special import betainc, betaincinv, gammainc, gammaincinv, ndtr, ndtr
 
 from headcount.checks import brief, finite_number
 from headcount.errors import ModelError
-from headcount.solve.whole_law import STEEPEST_START, Windows
+from headcount.solve.whole_law import STEEPEST_START, LawWindows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -258,7 +258,7 @@ def _fitted(m: Array, v: Array, n: float, k: Array, inside: Mask) -> Array:
     m, v, k, inside = m[rows], v[rows], k[rows], inside[rows]
     base, s, mu = _from_ratios((n - k) / (k + 1.0)), k - m[:, None], m / n
     first = np.maximum(-0.5 * (1.0 / v - 1.0 / (m * (1.0 - mu))), STEEPEST_START), np.log(mu) - np.log1p(-mu)
-    windows = Windows(base[inside], s[inside], inside.sum(axis=1))
+    windows = LawWindows(base[inside], s[inside], inside.sum(axis=1))
     a, b, _, found = windows.match(v, *first, np.full(len(m), np.inf))
     law = _scaled(base + s * (b[:, None] + a[:, None] * s), inside)
     p[rows] = np.where((found > 0.0)[:, None], law, p[rows])

@@ -47,7 +47,7 @@ def has_one_cell(problem: Problem) -> bool:
 
 
 @dataclass(frozen=True)
-class Readings:
+class OneCellReadings:
     """All counts of several populations of one cell, by their noises."""
 
     noises: tuple[Part, ...]
@@ -57,7 +57,7 @@ class Readings:
     populations: int
 
     @classmethod
-    def of(cls, sites: Sequence[Sequence[Site]]) -> Readings:
+    def of(cls, sites: Sequence[Sequence[Site]]) -> OneCellReadings:
         """Of the sites of several problems."""
         lengths = [sum(map(len, own)) for own in sites]
         owner = np.repeat(np.arange(len(sites)), lengths)
@@ -76,7 +76,7 @@ class Readings:
         return total
 
 
-def laws_of_size(readings: Readings, law: SizeLaw) -> tuple[Array, Array, Array]:
+def laws_of_size(readings: OneCellReadings, law: SizeLaw) -> tuple[Array, Array, Array]:
     """All N that matter, their probabilities (N, populations) and log p(y) of every population.
 
     The range is doubled until the last term of every sum is negligible, so that counts far above what the law expects are met too.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headcount.observe import LearnedStart, Start
     from headcount.observe.cloud import Seen
     from headcount.posterior._posterior import Posterior
-    from headcount.posterior._sums import Sums
+    from headcount.posterior._sums import ChainSums
 
 
 class Summary(NamedTuple):
@@ -116,7 +116,7 @@ class Result:
     sizes: pd.DataFrame | None = None
     groups: Mapping[Hashable, Result] = field(default_factory=dict)
     last: Start | None = field(default=None, repr=False)
-    sums: Sums | None = field(default=None, repr=False)
+    sums: ChainSums | None = field(default=None, repr=False)
     learned: LearnedStart | None = field(default=None, repr=False)
 
     @property
@@ -448,7 +448,7 @@ def _frame(
     return frame
 
 
-def _summary_columns(blocks: Sequence[Block]) -> dict[str, NDArray[Any]]:
+def _summary_columns(blocks: Sequence[TableRows]) -> dict[str, NDArray[Any]]:
     """What is known of the counts of all tables, one below the other; ``mc_error`` only where there is one."""
     columns = {}
     for name in (*SUMMARY[:3], MC_ERROR, *SUMMARY[3:]):
@@ -491,7 +491,7 @@ def possible_flows(model: Model) -> int:
 
 
 @dataclass(frozen=True)
-class Block:
+class TableRows:
     """The rows of one table: flat entries, and their summary."""
 
     index: NDArray[np.intp]
@@ -499,7 +499,7 @@ class Block:
     listed: bool = False
 
 
-def _block(posterior: Posterior, scope: Scope, level: float) -> Block:
+def _block(posterior: Posterior, scope: Scope, level: float) -> TableRows:
     """All entries of a node's table, the possible ones of a pair's."""
     listed = _sparse_flows(posterior, scope, level)
     if listed is not None:
@@ -510,12 +510,12 @@ def _block(posterior: Posterior, scope: Scope, level: float) -> Block:
     if error is not None:
         flat[MC_ERROR] = error.ravel()
     if len(scope) == 1:
-        return Block(np.arange(flat["mean"].size), flat)
+        return TableRows(np.arange(flat["mean"].size), flat)
     index = np.flatnonzero(posterior.problem.model.marginal(scope))
-    return Block(index, {name: values[index] for name, values in flat.items()})
+    return TableRows(index, {name: values[index] for name, values in flat.items()})
 
 
-def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | None:
+def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> TableRows | None:
     """The moves that exist, where transitions are sparse and the engine has no spread or lists it by moves; None elsewhere."""
     beliefs = posterior.beliefs
     table = listed_mean(beliefs, scope)
@@ -536,7 +536,7 @@ def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> Block | N
         kept = mean > 0
         nothing = np.full(len(mean), np.nan)
         values = dict.fromkeys(SUMMARY, nothing) | {"mean": mean, "reliable": np.zeros(len(mean), bool)}
-    return Block(index[kept], {name: value[kept] for name, value in values.items()}, listed=True)
+    return TableRows(index[kept], {name: value[kept] for name, value in values.items()}, listed=True)
 
 
 def _observed(posterior: Posterior, scope: Scope) -> Array:

@@ -163,7 +163,7 @@ def _fit_in_numpy(context: Context, reach: float) -> Law:
     pull = 1.0 / v - 1.0 / (phi * expected * (1.0 - mu))
     a = -0.5 * pull
     b = (np.log(mu) - np.log1p(-mu)) / phi + (mean - expected) * (1.0 / v - pull)
-    windows = Windows(base, points - mean[row], count)
+    windows = LawWindows(base, points - mean[row], count)
     total, variance = np.empty_like(mean), v.copy()
     inside = (mean > low) & (mean < high)
     if not inside.all():
@@ -183,17 +183,17 @@ def _fit_in_numpy(context: Context, reach: float) -> Law:
     return Law(mean, variance, a, b, -total - np.log(step), low, phi)
 
 
-class Windows(NamedTuple):
+class LawWindows(NamedTuple):
     """Points s and log weights of several laws of one count each, one after the other in flat arrays; ``length`` points per law."""
 
     base: Array
     s: Array
     length: Index
 
-    def of(self, which: NDArray[np.bool_]) -> Windows:
+    def of(self, which: NDArray[np.bool_]) -> LawWindows:
         """Some of the laws."""
         points = np.repeat(which, self.length)
-        return Windows(self.base[points], self.s[points], self.length[which])
+        return LawWindows(self.base[points], self.s[points], self.length[which])
 
     def sums(self, values: Array) -> Array:
         """One sum per law."""

@@ -8,7 +8,7 @@ from headcount.structure._tree import TreeStructure
 from headcount.structure.base import (
     AFFORDABLE_ON_DEVICE,
     Field,
-    Known,
+    KnownCounts,
     Moments,
     NotPositiveDefinite,
     Recall,
@@ -26,7 +26,7 @@ __all__ = [
     "GaussianTree",
     "JunctionDrawsStructure",
     "JunctionStructure",
-    "Known",
+    "KnownCounts",
     "MatrixFreeStructure",
     "Moments",
     "NotPositiveDefinite",

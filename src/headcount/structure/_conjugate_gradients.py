@@ -53,7 +53,7 @@ class Stop(NamedTuple):
     """… but never looser than this share of the right-hand side."""
 
 
-class Solved(NamedTuple):
+class ConjugateSolution(NamedTuple):
     """Where conjugate gradients ended, and the coefficients of every iteration (0 where a column was done)."""
 
     x: Array
@@ -158,7 +158,7 @@ def _turn(way: Array, residual: Array, turn: Array) -> None:
         way += residual
 
 
-def conjugate(system: System, right: Array, stop: Stop, start: Array | None = None) -> Solved:
+def conjugate(system: System, right: Array, stop: Stop, start: Array | None = None) -> ConjugateSolution:
     """A⁻¹ right, all columns at once, from zero or from ``start``."""
     xp, size = namespace(right), dots(right, right)
     image = np.empty_like(right)
@@ -177,7 +177,7 @@ def conjugate(system: System, right: Array, stop: Stop, start: Array | None = No
     for _ in range(MOST_ITERATIONS):
         live = rho > target
         if not live.any():
-            return Solved(x, size, lengths, turns)
+            return ConjugateSolution(x, size, lengths, turns)
         curvature = system.times(way, image)
         flat = live & ~(curvature > 0)  # a direction that redundant exact counts leave empty: rounding
         live &= ~flat

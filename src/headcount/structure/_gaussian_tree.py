@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
     from headcount._linalg import Array
     from headcount._types import Index
-    from headcount.structure._tree import Step
-    from headcount.structure.base import Known
+    from headcount.structure._tree import EdgeStep
+    from headcount.structure.base import KnownCounts
     from headcount.tables import Domain, Scope
 
 
@@ -295,7 +295,7 @@ class PlacedSites:
     """All sites among the features of a Gaussian tree, and what is known about them beforehand."""
 
     placements: tuple[Placement, ...]
-    known: Known
+    known: KnownCounts
 
     def settle(self, nodes: Sequence[Node], *, scale: float) -> GaussianTree:
         """The law with correlated readings as fixed potentials and exact sites as constraints."""
@@ -502,7 +502,7 @@ class TreeField(Field):
         cliques: Sequence[CliqueView],
         *,
         cells: Mapping[object, tuple[int, int]] | None = None,
-        steps: Mapping[int, Step] | None = None,
+        steps: Mapping[int, EdgeStep] | None = None,
         home: Callable[[], Field] | None = None,
     ) -> None:
         self.solution, self.cliques, self._home = solution, tuple(cliques), home

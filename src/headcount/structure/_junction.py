@@ -37,7 +37,7 @@ from headcount.checks import instance
 from headcount.individual import Model
 from headcount.structure._clique_passes import CHUNK, CliquePasses
 from headcount.structure._gaussian_tree import Node, PlacedSites, Placement
-from headcount.structure.base import Field, Known, Moments, NotPositiveDefinite, Structure, by_site
+from headcount.structure.base import Field, KnownCounts, Moments, NotPositiveDefinite, Structure, by_site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ class JunctionStructure(Structure, kind="junction tree"):
         model: Model,
         population: float,
         sites: Sequence[Site],
-        known: Known | None = None,
+        known: KnownCounts | None = None,
         *,
         flock: float = 1.0,
         spread: float = 0.0,

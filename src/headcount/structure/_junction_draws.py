@@ -30,14 +30,14 @@ from headcount.structure._variance_draws import (
     REDRAWN,
     SHARPER,
     WIDEST,
-    Block,
+    DrawBlock,
     Squares,
     block_width,
     corrected,
     most_final,
     posterior_block,
 )
-from headcount.structure.base import Field, Known, Moments, Recall, Sampling, by_site
+from headcount.structure.base import Field, KnownCounts, Moments, Recall, Sampling, by_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -83,7 +83,7 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
         model: Model,
         population: float,
         sites: Sequence[Site],
-        known: Known | None = None,
+        known: KnownCounts | None = None,
         *,
         flock: float = 1.0,
         spread: float = 0.0,
@@ -142,7 +142,7 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
 
     def blocks(
         self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
-    ) -> Iterator[Block]:
+    ) -> Iterator[DrawBlock]:
         """Posterior draws of the observed counts, block by block; see :meth:`MatrixFreeStructure.blocks`."""
         system, width = self.system(tau), block_width(sum(self.passes.possible.counts))
         for number, start in enumerate(range(0, draws, width), first):
@@ -155,7 +155,7 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
                 recall.blocks[number] = block.solution
             yield block
 
-    def squares(self, tau: Array, blocks: Iterable[Block]) -> Squares:
+    def squares(self, tau: Array, blocks: Iterable[DrawBlock]) -> Squares:
         """Sums over draws of the observed counts."""
         found = Squares(self.seen_variance, np.where(self.fixed, 0.0, np.maximum(tau, 0.0)))
         for block in blocks:
@@ -190,7 +190,7 @@ class JunctionDrawsField(Field):
         structure: JunctionDrawsStructure,
         tau: Array,
         nu: Array,
-        blocks: Sequence[Block] | None = None,
+        blocks: Sequence[DrawBlock] | None = None,
     ) -> None:
         self.structure, self.tau, self.nu, self._given = structure, tau, nu, blocks
         self._found: dict[Scope, tuple[Array, Array]] = {}
@@ -203,7 +203,7 @@ class JunctionDrawsField(Field):
         return [found[:, 0] for found in here.passes.clique_values(weights)]
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DrawBlock]:
         """The final draws: as many as were asked for, or as the error asks for."""
         here, recall = self.structure, self.structure.recall
         if self._given is not None:
@@ -282,7 +282,9 @@ class JunctionDrawsField(Field):
             start += len(site)
         return found
 
-    def _summed(self, scopes: Sequence[Scope], blocks: Sequence[Block]) -> dict[Scope, tuple[Array, Array]]:
+    def _summed(
+        self, scopes: Sequence[Scope], blocks: Sequence[DrawBlock]
+    ) -> dict[Scope, tuple[Array, Array]]:
         """`_moments` of several tables, from one run through these draws."""
         here, passes = self.structure, self.structure.passes
         tau = np.where(here.fixed, 0.0, self.tau)[:, None]

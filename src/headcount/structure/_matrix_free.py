@@ -38,7 +38,7 @@ from headcount.structure._variance_draws import (
     REDRAWN,
     SHARPER,
     WIDEST,
-    Block,
+    DrawBlock,
     RowSums,
     Squares,
     Survey,
@@ -51,7 +51,7 @@ from headcount.structure._variance_draws import (
 )
 from headcount.structure.base import (
     Field,
-    Known,
+    KnownCounts,
     Moments,
     MovesOf,
     NotPositiveDefinite,
@@ -198,7 +198,7 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
         tree: RootedTree | FactoredTree,
         population: float,
         sites: Sequence[Site],
-        known: Known | None = None,
+        known: KnownCounts | None = None,
         *,
         sampling: Sampling | None = None,
         recall: Recall | None = None,
@@ -292,7 +292,7 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
 
     def blocks(
         self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
-    ) -> Iterator[Block]:
+    ) -> Iterator[DrawBlock]:
         """Posterior draws, block by block from number ``first``; sites with a negative precision are left out.
 
         With a recall, those of a sweep: each block starts from the solution that the last sweep left.
@@ -378,7 +378,9 @@ class Sensors:
         Flat positions of the moves in the vector, by child.
     """
 
-    def __init__(self, prior: PriorOperator, tree: RootedTree, sites: Sequence[Site], known: Known) -> None:
+    def __init__(
+        self, prior: PriorOperator, tree: RootedTree, sites: Sequence[Site], known: KnownCounts
+    ) -> None:
         self.device = tree.device
         places = [tree.place(site.scope) for site in sites]
         looked = [_looked_at(site, place) for site, place in zip(sites, places, strict=True)]
@@ -402,7 +404,7 @@ class Sensors:
         return rows if self.device is None else self.device.put(rows)
 
     def _in_order(
-        self, by_site: list[sparse.csr_array], plain: list[int], known: Known
+        self, by_site: list[sparse.csr_array], plain: list[int], known: KnownCounts
     ) -> list[sparse.csr_array]:
         """The rows of ordinary sites, whitened ones of correlated readings, exact ones."""
         white = [sparse.csr_array(c.T) @ by_site[k] for k, c in self.factors.items()]
@@ -414,7 +416,7 @@ class Sensors:
         made[self.put(self.plain)] = values[: len(self.plain)]
         return made
 
-    def arrange(self, tau: Array, nu: Array, known: Known) -> tuple[Array, Array, Array]:
+    def arrange(self, tau: Array, nu: Array, known: KnownCounts) -> tuple[Array, Array, Array]:
         """Precisions and potentials of the seen rows, and the exact values (zero elsewhere), where the structure's arrays are."""
         t, n, c = (np.zeros(self.seen.shape[0]) for _ in range(3))
         at = len(self.plain)

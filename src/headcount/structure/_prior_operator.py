@@ -30,7 +30,7 @@ import numpy as np
 from scipy import sparse
 
 from headcount._device import host, issparse, multiply_add, namespace, row_of_entries
-from headcount.individual.rooted_tree import Moves
+from headcount.individual.rooted_tree import PackedMoves
 from headcount.population.laplacian import inverse_or_zero
 from headcount.structure._matrix_free_kernels import pass_down, pass_up
 
@@ -69,7 +69,7 @@ class Passes(NamedTuple):
     """h at the seen moves."""
 
 
-class Step(NamedTuple):
+class CompiledStep(NamedTuple):
     """The moves into one node in a compiled loop's form: P = diag(scale) values diag(weights), and the counts they start from."""
 
     ends: np.ndarray
@@ -180,11 +180,11 @@ class PriorOperator:
         """The seen moves into v, among all seen ones."""
         return slice(int(self.seen.ends[v]), int(self.seen.ends[v + 1]))
 
-    def step(self, v: int) -> Step:
+    def step(self, v: int) -> CompiledStep:
         """The moves into node v, with the counts (times phi) that scatter. The root is a step from one cell that holds everyone."""
         if v == 0:
             ends, columns = full_index(1, self.sizes[0])
-            return Step(
+            return CompiledStep(
                 ends,
                 columns,
                 self.mu[: self.sizes[0]],
@@ -200,7 +200,7 @@ class PriorOperator:
             ends, columns = full_index(*matrix.shape)
             values = np.ascontiguousarray(matrix, dtype=float).reshape(-1)
         ends, columns = ends.astype(np.int64, copy=False), columns.astype(np.int32, copy=False)
-        return Step(ends, columns, values, self.law.rows[v], self.law.columns[v], expected)
+        return CompiledStep(ends, columns, values, self.law.rows[v], self.law.columns[v], expected)
 
     def origins(self, v: int) -> Array:
         """The origin of every possible move into v, of a sparse step."""
@@ -382,7 +382,7 @@ class PriorOperator:
     def _moves(self) -> Any:
         """All kernels end to end: the tree's own, unless flows are tilted."""
         law = self.law
-        return law.tree.moves if law.kernels is law.tree.transitions else Moves.of(law.kernels)
+        return law.tree.moves if law.kernels is law.tree.transitions else PackedMoves.of(law.kernels)
 
     def values(self, found: Passes) -> Array:
         """K v from the passes: f (entries), and what the moves have in its place, both less Ē and times N μ."""

@@ -2,7 +2,7 @@ r"""Chains and trees: cells of every node as features, one Gaussian step per edg
 
 A chain is the tree in which every node has one child, so both shapes are this one structure: O(T·L³) time, O(T·L²) memory.
 Sums over a node's cells are further features of that node; sums over an edge's entries are further features of the child; sites on
-single entries of an edge's table are absorbed by changing that step's weights (`Step.absorb`), so no L² × L² matrix appears.
+single entries of an edge's table are absorbed by changing that step's weights (`EdgeStep.absorb`), so no L² × L² matrix appears.
 
 **Flows** (edge tables) under the posterior of the nodes, and sites on single flows.
 
@@ -54,7 +54,7 @@ from headcount.structure._gaussian_tree import (
 )
 from headcount.structure._small import solve_small, upward_pass
 from headcount.structure.base import (
-    Known,
+    KnownCounts,
     Moments,
     NotPositiveDefinite,
     Structure,
@@ -80,7 +80,7 @@ products leave about 1e-16 times the squared potentials; those are large only wh
 
 
 @dataclass(frozen=True)
-class Step:
+class EdgeStep:
     """One edge (u, v) of a tree: the law of its table given the nodes, and where sites on the table move its centre."""
 
     edge: EdgeConditional
@@ -149,7 +149,7 @@ class Step:
             spread = _sum_of_squares(a, through, pz, z, covariance_u)
         return edge.variance + edge.table**2 * np.maximum(spread, 0.0)  # a variance; below zero is rounding
 
-    def absorb(self, tau: Array, nu: Array) -> tuple[Step, Array, Array, float]:
+    def absorb(self, tau: Array, nu: Array) -> tuple[EdgeStep, Array, Array, float]:
         r"""Absorb diagonal sites on the table: each row is conditioned in closed form.
 
         With :math:`\tilde M = 1/(1/M + \tau)`, :math:`d = \tilde M\nu`, row sums :math:`\tilde m, \bar d`, the row's integral over
@@ -172,7 +172,7 @@ class Step:
         constant = -0.5 * np.log(shrink).sum() - 0.5 * np.log(m_new[live] / m[live]).sum()
         constant += 0.5 * (d * nu).sum() - 0.5 * (total**2 * over_new).sum()
         moved = fortran(np.where(live[:, None], new * over_new[:, None], gain))
-        return Step(EdgeConditional(new, moved), d), over_new - over, total * over_new, float(constant)
+        return EdgeStep(EdgeConditional(new, moved), d), over_new - over, total * over_new, float(constant)
 
 
 def _sum_of_squares(a: Array, b: Array, pz: Array, z: Array, covariance_u: Array) -> Array:
@@ -215,7 +215,7 @@ class TreeStructure(Structure, kind="tree"):
     """
 
     def __init__(
-        self, tree: RootedTree, population: float, sites: Sequence[Site], known: Known | None = None
+        self, tree: RootedTree, population: float, sites: Sequence[Site], known: KnownCounts | None = None
     ) -> None:
         instance(tree, RootedTree, "tree", expected="a RootedTree, for example model.rooted()")
         self.tree = tree
@@ -236,7 +236,7 @@ class TreeStructure(Structure, kind="tree"):
         return found
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[EdgeStep]:
         """The Gaussian step into every node; the root's noise is N(diag μ − μμᵀ).
 
         Dispersion multiplies the rows of a table and leaves the gain: given the row's total, a table has the covariance of one
@@ -245,7 +245,7 @@ class TreeStructure(Structure, kind="tree"):
         phi = self.tree.phi
         with threads_for(max(self.tree.sizes)):
             return [
-                Step(EdgeConditional(table if phi is None else phi[v][:, None] * table, gain))
+                EdgeStep(EdgeConditional(table if phi is None else phi[v][:, None] * table, gain))
                 for v, (table, gain) in enumerate(self._tables)
             ]
 
@@ -361,7 +361,9 @@ class TreeStructure(Structure, kind="tree"):
         at_sites = [by_site(values.ravel()[cells], self.sites) for values in (mean, variance)]
         return Moments(at_sites[0], at_sites[1], float(log_z))
 
-    def _absorbed(self, tau: Sequence[Array], nu: Sequence[Array]) -> tuple[GaussianTree, dict[int, Step]]:
+    def _absorbed(
+        self, tau: Sequence[Array], nu: Sequence[Array]
+    ) -> tuple[GaussianTree, dict[int, EdgeStep]]:
         """The law with sites on tables absorbed, and the steps that changed, by child node."""
         on_tables: dict[int, list[int]] = {}
         for k, place in enumerate(self.layout.sites.placements):
@@ -370,7 +372,7 @@ class TreeStructure(Structure, kind="tree"):
         if not on_tables:
             return self.gaussian, {}
         nodes = list(self.gaussian.nodes)
-        changed: dict[int, Step] = {}
+        changed: dict[int, EdgeStep] = {}
         for v, members in on_tables.items():
             step, node = self.steps[v], nodes[v]
             tau_t, nu_t = np.zeros(step.edge.table.size), np.zeros(step.edge.table.size)
@@ -397,7 +399,7 @@ class TreeStructure(Structure, kind="tree"):
 
     def _solution(
         self, tau: Sequence[Array], nu: Sequence[Array], *, keep: bool
-    ) -> tuple[Solution, dict[int, Step]]:
+    ) -> tuple[Solution, dict[int, EdgeStep]]:
         """The two passes; ``keep``, or sites on tables, retain the covariances."""
         tree, changed = self._absorbed(tau, nu)
         by_node = self.layout.sites.by_node(tree, tau, nu)
@@ -453,7 +455,7 @@ class TreeStructure(Structure, kind="tree"):
         law = home.with_law(host(self.tree.initial), steps, self.tree.numbers)
         return TreeStructure(law, self.population, self.sites, self.known).field(tau, nu)
 
-    def _view(self, v: int, step: Step) -> CliqueView:
+    def _view(self, v: int, step: EdgeStep) -> CliqueView:
         """The edge into v as a clique: parent's cells, then v's cells, sums of cells, sums of entries."""
         variables = self.tree.variables
         domain = Domain((variables[self.tree.parents[v]], variables[v]), step.shape)

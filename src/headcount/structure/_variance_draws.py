@@ -80,7 +80,7 @@ def block_width(entries: int) -> int:
     return int(min(WIDEST, max(NARROWEST, 2 ** (widest.bit_length() - 1))))
 
 
-class Block(NamedTuple):
+class DrawBlock(NamedTuple):
     """A block of draws: the prior's, the sites' noise, and the weights that lead from the prior to the posterior."""
 
     number: int
@@ -118,7 +118,7 @@ def prior_draws(prior: PriorOperator, seed: int, number: int, size: int) -> Arra
 
 def posterior_block(
     system: System, free: Array, seed: int, number: int, stop: Stop, start: Array | None = None
-) -> Block:
+) -> DrawBlock:
     """One block of posterior draws, from draws ``free`` of the prior and the solution ``start`` that the last sweep left, if there is one.
 
     Sharp beside exact counts.
@@ -131,7 +131,7 @@ def posterior_block(
     logs = np.full((size, 3), np.nan)
     if start is None:
         logs = np.stack([solved.log_forms(), solved.size, dots(right, solved.x)], axis=1)
-    return Block(number, free, root * noise, system.scale[:, None] * solved.x, solved.x, logs)
+    return DrawBlock(number, free, root * noise, system.scale[:, None] * solved.x, solved.x, logs)
 
 
 class Squares:
@@ -260,7 +260,7 @@ class RowSums:
         self.squares = Squares(structure.row_variance(sensors.rows), own, known=structure.knows_variances)
         self.logs: list[Array] = []
 
-    def add(self, sensors: Sensors, block: Block, moved: Array) -> None:
+    def add(self, sensors: Sensors, block: DrawBlock, moved: Array) -> None:
         """A block of draws, and its draws of the posterior."""
         rows = sensors.rows
         self.squares.add(rows @ block.free, rows @ moved, sensors.on_rows(block.noise))
@@ -273,7 +273,7 @@ class RowSums:
 
     @property
     def log_terms(self) -> Array:
-        """(draws, 3): see :class:`Block`."""
+        """(draws, 3): see :class:`DrawBlock`."""
         return np.concatenate([np.zeros((0, 3)), *self.logs])
 
 
@@ -402,7 +402,7 @@ class Tally:
             flows.draws += theirs.draws
         self.draws, self.blocks = self.draws + other.draws, self.blocks + other.blocks
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: DrawBlock) -> None:
         structure, prior, seen = self.structure, self.structure.prior, self.structure.sensors.seen
         found = prior.passes(seen.T @ block.weights)
         moved = block.free - prior.values(found)

@@ -62,7 +62,7 @@ def by_site(values: Array, sites: Sequence[Site]) -> tuple[Array, ...]:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCounts:
     """What is known before any iteration: exact deviations, and Gaussian readings with a full covariance.
 
     Both are keyed by the site's position; ``readings`` holds (precision matrix, potential) in deviations.
@@ -81,7 +81,7 @@ class Known:
             raise ModelError(problems)
 
     @classmethod
-    def nothing(cls) -> Known:
+    def nothing(cls) -> KnownCounts:
         """No exact sites, no correlated readings."""
         return cls({}, {})
 
@@ -227,15 +227,15 @@ class Structure(ABC):
     kinds: ClassVar[dict[str, type[Structure]]] = {}
     """The structures that :func:`structure_for` chooses from: ``class TreeStructure(Structure, kind="tree")`` puts itself here."""
 
-    def __init__(self, population: float, sites: Sequence[Site], known: Known | None) -> None:
+    def __init__(self, population: float, sites: Sequence[Site], known: KnownCounts | None) -> None:
         expected = "a positive number of individuals"
         self.population = finite_number(
             population, "population", least=np.finfo(float).tiny, expected=expected
         )
         instance(sites, Sequence, "sites", expected="a sequence of sites, for example problem.sites")
         self.sites: tuple[Site, ...] = tuple(sites)
-        self.known = Known.nothing() if known is None else known
-        instance(self.known, Known, "known", expected="a Known, or None")
+        self.known = KnownCounts.nothing() if known is None else known
+        instance(self.known, KnownCounts, "known", expected="a KnownCounts, or None")
 
     def __init_subclass__(cls, *, kind: str | None = None) -> None:
         if kind is not None:
@@ -304,7 +304,7 @@ def structure_for(
     law: RootedTree | FactoredTree | Model,
     population: float,
     sites: Sequence[Site],
-    known: Known | None = None,
+    known: KnownCounts | None = None,
     *,
     solver: Solver | None = None,
     flock: float = 1.0,

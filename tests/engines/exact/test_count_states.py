@@ -16,7 +16,7 @@ from headcount.engines.exact._count_states import (
     listed,
     split_flows,
 )
-from headcount.engines.exact._enumerate import Window, enumerated, first_windows, widened
+from headcount.engines.exact._enumerate import SizeWindow, enumerated, first_windows, widened
 
 CASES = cases()
 CHAINS = [name for name in CASES if name not in {"star", "tree with observed flows", "tree from potentials"}]
@@ -107,7 +107,7 @@ def test_draws_of_kinds_have_the_right_moments():
 def test_windows_grow_until_nothing_is_left():
     """Sizes found far too small at first do not cut the posterior of N off."""
     problem = hc.Problem(MOVES, hc.Unknown(), hc.Poisson([[8.0, 9.0]] * 3, rate=0.5))
-    narrow = [Window(law, 20, 22) for law in problem.core.numbers.laws]
+    narrow = [SizeWindow(law, 20, 22) for law in problem.core.numbers.laws]
     beliefs = count_state_beliefs(problem.core, narrow)
     windows = narrow
     while (more := widened(problem.core, beliefs, windows)) != windows:

@@ -14,7 +14,7 @@ from headcount.engines.exact._count_states import QUICK as QUICK_STEPS
 from headcount.engines.exact._count_states import Work, count_state_beliefs, count_states_fit
 from headcount.engines.exact._enumerate import (
     ExactBeliefs,
-    Window,
+    SizeWindow,
     enumerated,
     first_windows,
     listed_entries,
@@ -68,7 +68,7 @@ class Enumerate(DirectEngine):
                 return beliefs
             windows = more
 
-    def _method(self, problem: Problem, windows: Sequence[Window]) -> Callable[[], ExactBeliefs]:
+    def _method(self, problem: Problem, windows: Sequence[SizeWindow]) -> Callable[[], ExactBeliefs]:
         """The list where it is short, else the recursion that fits."""
         entries = np.inf if problem.disperses else listed_entries(problem, windows)
         if entries <= min(self.most, SHORTEST_LIST):
@@ -91,7 +91,7 @@ class Enumerate(DirectEngine):
         )
 
 
-def quick(problem: Problem, windows: Sequence[Window], *, once: bool = True) -> bool:
+def quick(problem: Problem, windows: Sequence[SizeWindow], *, once: bool = True) -> bool:
     """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
     if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
         return True

@@ -33,7 +33,7 @@ from scipy.special import binom, gammaln, xlog1py, xlogy
 
 from headcount.engines.exact._enumerate import (
     ExactBeliefs,
-    Window,
+    SizeWindow,
     first_windows,
     law_of_counts,
     log_likelihood,
@@ -86,7 +86,7 @@ NOBODY = -1
 """The kind of states in which nobody is ever."""
 
 
-def count_states_fit(problem: Problem, windows: Sequence[Window], *, most: Work = MOST) -> str | None:
+def count_states_fit(problem: Problem, windows: Sequence[SizeWindow], *, most: Work = MOST) -> str | None:
     """Why the recursion cannot run on a problem with numbers in these windows, within ``most`` work; None when it can."""
     rooted = problem.model.rooted()
     if rooted is None or not rooted.is_chain:
@@ -257,7 +257,7 @@ class Kinds:
     """Whether the root says how many there are of each kind; it is then no node of the recursion."""
 
     @classmethod
-    def of(cls, problem: Problem, windows: Sequence[Window]) -> Kinds:
+    def of(cls, problem: Problem, windows: Sequence[SizeWindow]) -> Kinds:
         """Read off a problem whose model is a chain."""
         tree = problem.model.rooted()
         assert tree is not None
@@ -615,7 +615,7 @@ class CountStateBeliefs(ExactBeliefs):
         return out.reshape(law.size, -1) * self.seen[t + 1]
 
 
-def count_state_beliefs(problem: Problem, windows: Sequence[Window] | None = None) -> CountStateBeliefs:
+def count_state_beliefs(problem: Problem, windows: Sequence[SizeWindow] | None = None) -> CountStateBeliefs:
     """Exact posterior and evidence of a chain with observed nodes and flows; any length, any noise.
 
     Raises

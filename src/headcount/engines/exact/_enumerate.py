@@ -171,14 +171,14 @@ class EnumeratedBeliefs(ExactBeliefs):
 
 
 @dataclass(frozen=True)
-class Window:
+class SizeWindow:
     """Numbers of individuals of one kind that are gone through."""
 
     law: SizeLaw
     low: int
     high: int
 
-    def wider(self, sizes: Sizes) -> Window:
+    def wider(self, sizes: Sizes) -> SizeWindow:
         """The window that holds all but a negligible part of the posterior ``sizes``; itself where it does."""
         below = sizes.probabilities[sizes.values <= self.low].sum() > MOST_LEFT_OUT
         above = sizes.probabilities[sizes.values >= self.high].sum() > MOST_LEFT_OUT
@@ -193,18 +193,18 @@ FIRST_SHARE, WIDER = 0.5, 0.3
 """The first window's share of all sizes that are likely, and the share of itself by which it grows at an end where it cuts the law off."""
 
 
-def first_windows(problem: Problem, rng: np.random.Generator) -> list[Window]:
+def first_windows(problem: Problem, rng: np.random.Generator) -> list[SizeWindow]:
     """Numbers of every kind to begin with: known ones, or likely ones by tilted EP."""
     if problem.numbers is None:
-        return [Window(Exactly(problem.population), problem.population, problem.population)]
+        return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
     laws = problem.numbers.laws
     if problem.numbers.known:
-        return [Window(law, int(law.most), int(law.most)) for law in laws]
+        return [SizeWindow(law, int(law.most), int(law.most)) for law in laws]
     sizes = likely_sizes(problem, rng, share=FIRST_SHARE)
-    return [Window(law, size.low, size.high) for law, size in zip(laws, sizes, strict=True)]
+    return [SizeWindow(law, size.low, size.high) for law, size in zip(laws, sizes, strict=True)]
 
 
-def widened(problem: Problem, beliefs: ExactBeliefs, windows: Sequence[Window]) -> list[Window]:
+def widened(problem: Problem, beliefs: ExactBeliefs, windows: Sequence[SizeWindow]) -> list[SizeWindow]:
     """Windows beyond which nothing is left of the posterior."""
     numbers = problem.numbers
     if numbers is None or numbers.known:
@@ -222,7 +222,9 @@ MOST_CONFIGURATIONS = 10_000_000
 """Joint configurations of one individual that may be listed."""
 
 
-def listed_entries(problem: Problem, windows: Sequence[Window], *, most: int = MOST_CONFIGURATIONS) -> float:
+def listed_entries(
+    problem: Problem, windows: Sequence[SizeWindow], *, most: int = MOST_CONFIGURATIONS
+) -> float:
     """How many table entries a list of all populations has; infinity where one individual alone has more than ``most`` configurations."""
     sizes = np.array(problem.model.size(problem.model.variables), dtype=float)
     if np.log(sizes).sum() > np.log(most):
@@ -244,7 +246,7 @@ def _configurations(problem: Problem, kinds: int) -> list[Index]:
     return [np.flatnonzero((joint.ravel() > 0) & (first == g)) for g in range(kinds)]
 
 
-def enumerated(problem: Problem, windows: Sequence[Window] | None = None) -> EnumeratedBeliefs:
+def enumerated(problem: Problem, windows: Sequence[SizeWindow] | None = None) -> EnumeratedBeliefs:
     """List every population with numbers in these windows, and weigh it.
 
     With N_g individuals of kind g, of whom n(x) have the configuration x, P(n) = Π_g p_g(N_g) N_g! Π_x p_g(x)^n(x) / n(x)!.

@@ -99,7 +99,7 @@ class Proposal(NamedTuple):
     weight: np.ndarray  # P / q, same layout
 
 
-class Sums(NamedTuple):
+class BatchSums(NamedTuple):
     """Sums over the sweeps (or moves) of one batch."""
 
     node: np.ndarray  # of n

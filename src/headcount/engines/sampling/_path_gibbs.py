@@ -34,7 +34,7 @@ from headcount import memory
 from headcount.engines._cost import BYTES, sizes
 from headcount.engines.engine import Rule, flag, or_none, whole
 from headcount.engines.exact._few_individuals import push
-from headcount.engines.sampling._arrays import PathState, Proposal, SamplingArrays, Sums
+from headcount.engines.sampling._arrays import BatchSums, PathState, Proposal, SamplingArrays
 from headcount.engines.sampling._path_moves import (
     draw_paths,
     edge_counts,
@@ -43,7 +43,15 @@ from headcount.engines.sampling._path_moves import (
     sweep_paths,
 )
 from headcount.engines.sampling._primitives import alias_tables, below, ratio, uniform
-from headcount.engines.sampling._sampler import FEWEST_DRAWS, Batch, Chain, Run, SampleBeliefs, Sampler, share
+from headcount.engines.sampling._sampler import (
+    FEWEST_DRAWS,
+    Batch,
+    Run,
+    SampleBeliefs,
+    SampledChain,
+    Sampler,
+    share,
+)
 from headcount.engines.sampling._statistics import BatchMoments
 from headcount.engines.sampling._worms import PathWorms, path_worms, worm_space
 from headcount.individual import Model
@@ -210,7 +218,7 @@ class PathGibbs(Sampler):
         """Sweeps."""
         return self.sweeps
 
-    def prepare(self, arrays: SamplingArrays) -> Learned:
+    def prepare(self, arrays: SamplingArrays) -> Shared:
         """Refuse what would not fit; before burn-in, paths are proposed from `start` or the model."""
         nodes = len(arrays.tree.sizes)
         per_chain = 2 * nodes * arrays.population + 8 * (20 * arrays.cells + 14 * arrays.entries)
@@ -219,7 +227,7 @@ class PathGibbs(Sampler):
             f"PathGibbs with {self.chains} chains of {arrays.population} individuals",
             remedy="use fewer chains, or TiltedEP",
         )
-        return Learned(
+        return Shared(
             proposal=_model_proposal(arrays, self.start),
             exact=self.exact or exact_paths(arrays.population),
             pairs=_pairs_of(arrays, self.pairs),
@@ -238,7 +246,7 @@ class PathGibbs(Sampler):
         return self.thin or ceil(self.sweeps / draws), min(self.draws, self.fitting(paths))
 
     def first_state(
-        self, arrays: SamplingArrays, learned: Learned, seed: np.random.SeedSequence, stop: Any
+        self, arrays: SamplingArrays, learned: Shared, seed: np.random.SeedSequence, stop: Any
     ) -> PathState:
         """N paths drawn from the proposal."""
         slots = arrays.slots.law.shape[0]
@@ -255,7 +263,7 @@ class PathGibbs(Sampler):
         return state
 
     def advance(
-        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+        self, run: Run, chain: SampledChain, sums: BatchSums, draws: NDArray[Any], before: int, count: int
     ) -> None:
         """Sweeps; where rows of transitions vary, each sweep is followed by a draw of the rows given the paths."""
         arrays, learned = run.arrays, run.learned
@@ -310,7 +318,7 @@ class PathGibbs(Sampler):
         judged = run.steps == 6 and run.learned.proposing
         return self.proposals is not False and (run.learned.trusted or run.steps == 5 or judged)
 
-    def _judged(self, learned: Learned, batches: list[Batch]) -> Learned:
+    def _judged(self, learned: Shared, batches: list[Batch]) -> Shared:
         """Whether whole-path proposals are worth their time, by how many of them were accepted."""
         tried, taken = (sum(int(b.sums.tally[k]) for b in batches) for k in (1, 2))
         accepted = taken / max(tried, 1)
@@ -346,7 +354,7 @@ class PathGibbs(Sampler):
 
 
 @dataclass(frozen=True, eq=False)
-class Learned:
+class Shared:
     """What all chains use, and burn-in improves."""
 
     proposal: Proposal
@@ -371,7 +379,7 @@ class Learned:
     proposing: bool = False
 
 
-def _redraw_rows(arrays: SamplingArrays, chain: Chain) -> None:
+def _redraw_rows(arrays: SamplingArrays, chain: SampledChain) -> None:
     """Rows of transitions (and the initial law) given the paths, Dirichlet((1 − ρ)/ρ p + n), into the chain's own tree."""
     assert arrays.rho is not None
     flows = np.zeros(arrays.entries, dtype=np.int64)
@@ -413,9 +421,9 @@ def _both(run: Run, batch: Batch) -> tuple[Array, Array, Array, Array]:
     return node, people * sums.node_smooth / exact, flows, people * sums.edge_smooth / exact
 
 
-def _tuned(run: Run, batches: list[Batch]) -> Learned:
+def _tuned(run: Run, batches: list[Batch]) -> Shared:
     """The shares of counting and smoothing, with what these burn-in batches say about both."""
-    learned: Learned = run.learned
+    learned: Shared = run.learned
     tuning, flows = learned.tuning, learned.flow_tuning
     for batch in batches:
         if batch.sums.tally[0] > 0:
@@ -515,9 +523,9 @@ def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:
     return _proposal(arrays, root, rows, laws)
 
 
-def _smoothed_proposal(run: Run, batches: list[Batch]) -> Learned:
+def _smoothed_proposal(run: Run, batches: list[Batch]) -> Shared:
     """Propose from the Markov tree with one individual's marginals, as these batches smoothed them."""
-    learned: Learned = run.learned
+    learned: Shared = run.learned
     if not any(b.sums.tally[0] for b in batches):
         return learned
     arrays, averages = run.arrays, [_averages(run, b) for b in batches]

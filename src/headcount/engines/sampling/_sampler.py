@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headcount.engines.engine import IterativeEngine, Rule, number, whole
-from headcount.engines.sampling._arrays import SamplingArrays, Sums, row_kappa, sampling_arrays
+from headcount.engines.sampling._arrays import BatchSums, SamplingArrays, row_kappa, sampling_arrays
 from headcount.engines.sampling._statistics import BatchMoments, effective_size, expected_l1, merged, r_hat
 from headcount.engines.sampling._worms import exact_nodes_of, exchanged, never_moved, overlapping_totals
 from headcount.observe import ProblemError
@@ -57,7 +57,7 @@ LOOKED_AT = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class SampledChain:
     """One chain: where it stands (changed in place) and what it has gathered."""
 
     state: Any
@@ -84,7 +84,7 @@ class Run:
     """All chains, and what they share."""
 
     arrays: SamplingArrays
-    chains: tuple[Chain, ...]
+    chains: tuple[SampledChain, ...]
     thin: int
     """Sweeps or moves per node table that is kept."""
     keep: int
@@ -176,7 +176,7 @@ class Batch:
     """What one chain did in one batch."""
 
     length: int
-    sums: Sums
+    sums: BatchSums
     draws: NDArray[Any]
     snapshots: tuple[Any, ...]
 
@@ -243,7 +243,7 @@ class Sampler(IterativeEngine):
 
     @abstractmethod
     def advance(
-        self, run: Run, chain: Chain, sums: Sums, draws: NDArray[Any], before: int, count: int
+        self, run: Run, chain: SampledChain, sums: BatchSums, draws: NDArray[Any], before: int, count: int
     ) -> None:
         """Make `count` sweeps or moves, numbered from `before`."""
 
@@ -284,10 +284,10 @@ class Sampler(IterativeEngine):
         thin, keep = self.storage(arrays)
         stop = np.zeros(1, dtype=np.int64)
 
-        def first(seed: NDArray[np.int64]) -> Chain:
+        def first(seed: NDArray[np.int64]) -> SampledChain:
             sequence = np.random.SeedSequence([int(word) for word in seed])
             own = arrays.tree
-            return Chain(
+            return SampledChain(
                 self.first_state(arrays, learned, sequence, stop),
                 BatchMoments.empty(arrays.cells),
                 BatchMoments.empty(arrays.entries),
@@ -364,11 +364,11 @@ class Sampler(IterativeEngine):
             lambda chain: self._batch(run, chain, length, keep), run.chains, self.workers, run.stop
         )
 
-    def _batch(self, run: Run, chain: Chain, length: int, keep: int) -> Batch:
+    def _batch(self, run: Run, chain: SampledChain, length: int, keep: int) -> Batch:
         """One chain's batch, in `keep` parts with a snapshot after each. Thinning counts from the start of the chain."""
         arrays = run.arrays
         sizes = (arrays.cells, arrays.cells, arrays.entries, arrays.entries, arrays.cells, arrays.entries)
-        sums = Sums._make((*(np.zeros(size) for size in sizes), np.zeros(3, dtype=np.int64)))
+        sums = BatchSums._make((*(np.zeros(size) for size in sizes), np.zeros(3, dtype=np.int64)))
         draws, snapshots, parts = [], [], max(keep, 1)
         for part in range(parts):
             count, before = share(length, parts, part), chain.length + part * length // parts
@@ -382,7 +382,7 @@ class Sampler(IterativeEngine):
                 snapshots.append(self.snapshot(chain.state))
         return Batch(length, sums, np.concatenate(draws), tuple(snapshots))
 
-    def _add(self, run: Run, chain: Chain, batch: Batch) -> Chain:
+    def _add(self, run: Run, chain: SampledChain, batch: Batch) -> SampledChain:
         """A chain with one batch more."""
         node, node_smooth, edge, edge_smooth = self.estimates(run, batch)
         sums, halves = batch.sums, chain.halves.copy()

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headcount.engines._cost import MOST_AT_ONCE
-from headcount.engines._map import MAP, Dual, MapState, Objective, Quadratic
+from headcount.engines._map import MAP, Dual, DualObjective, MapState, Quadratic
 from headcount.engines._tilting import TiltedLaw, Tilts, kind_on_device, read_twice
 from headcount.engines.engine import iterate
 from headcount.engines.tilted._projection import LEAST_SD
 from headcount.population import PoissonSize
 from headcount.posterior.program import size_range, told_by_sizes
-from headcount.structure import Known, Solver, Structure, kind_of, structure_for
+from headcount.structure import KnownCounts, Solver, Structure, kind_of, structure_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -258,7 +258,7 @@ class Centre:
             return np.zeros(0), np.zeros(0), found.log_z
         return np.concatenate(found.mean), np.concatenate(found.variance), found.log_z
 
-    def structure_given(self, known: Known) -> Structure:
+    def structure_given(self, known: KnownCounts) -> Structure:
         """The Gaussian law at the centre, with something else known in it."""
         made = TiltedLaw(self.law, self.gain, self.population, self.numbers)
         return _structure(self.roles, made, known, again=False)
@@ -292,7 +292,7 @@ class Centre:
         plain = all(s.weights is None or (s.weights.data == 1.0).all() for s in tilts.problem.sites)
         if (tilts.flock is not None and plain) or not len(self.g):
             return np.full(len(self.g), tilts.flock or 1.0)
-        variance = self.structure_given(Known.nothing()).unseen_variance()
+        variance = self.structure_given(KnownCounts.nothing()).unseen_variance()
         binomial = self.expected * (1.0 - self.expected / n)
         spread = binomial > LEAST_SPREAD * tilts.problem.scale
         ratio = np.concatenate(variance) / np.where(spread, binomial, 1.0)
@@ -304,7 +304,7 @@ class Centre:
         return tilts.model(self.g)[0] if self.g.any() else tilts.problem.model
 
 
-def _structure(roles: Roles, made: TiltedLaw, known: Known, *, again: bool = True) -> Structure:
+def _structure(roles: Roles, made: TiltedLaw, known: KnownCounts, *, again: bool = True) -> Structure:
     """The Gaussian law; ``again`` where it is one of a run's sweeps, which start from one another."""
     problem = roles.tilts.problem
     flock = roles.tilts.flock
@@ -320,7 +320,7 @@ def _structure(roles: Roles, made: TiltedLaw, known: Known, *, again: bool = Tru
     )
 
 
-def _closed_form_terms(roles: Roles, g: Array, expected: Array) -> tuple[Known, Array, Array, float]:
+def _closed_form_terms(roles: Roles, g: Array, expected: Array) -> tuple[KnownCounts, Array, Array, float]:
     """Exact constraints, Gaussian sites, and the constants of everything that is not approximated."""
     exact: dict[int, Array] = {}
     readings: dict[int, tuple[Array, Array]] = {}
@@ -352,7 +352,7 @@ def _closed_form_terms(roles: Roles, g: Array, expected: Array) -> tuple[Known, 
             value = roles.values[where]
             given = site.noise.log_prob(value) - np.where(value > 0, g[where], 0.0) * value
             constant += float(given[roles.known[where]].sum())
-    return Known(exact, readings), tau, nu, constant
+    return KnownCounts(exact, readings), tau, nu, constant
 
 
 def meet_exact_margins(roles: Roles, g: Array) -> Array:
@@ -365,7 +365,9 @@ def meet_exact_margins(roles: Roles, g: Array) -> Array:
         return g
     seen = np.flatnonzero(roles.exact & np.isfinite(g))  # an exact zero keeps its −inf
     y = np.concatenate([s.noise.counts for s in roles.tilts.problem.sites])[seen]
-    objective = Objective(roles.tilts, Dual((Quadratic(seen, y, np.zeros(len(seen)), 0.0),), g, 0.0, False))
+    objective = DualObjective(
+        roles.tilts, Dual((Quadratic(seen, y, np.zeros(len(seen)), 0.0),), g, 0.0, False)
+    )
     state = MapState.start(objective, g)
     lower = g.copy()
     for drop in LOWER_TILTS:  # until the number of individuals is finite, where it is not known

@@ -43,7 +43,7 @@ from headcount.engines.engine import DirectEngine, Engine, Rule, number, one_of,
 from headcount.engines.tilted._centre import Centre, Roles
 from headcount.posterior import Beliefs, GaussianBeliefs
 from headcount.posterior.program import FORCED
-from headcount.structure import Known, NotPositiveDefinite, Recall, Sampling, Solver
+from headcount.structure import KnownCounts, NotPositiveDefinite, Recall, Sampling, Solver
 from headcount.structure.base import itself
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _log_z_of_masses(centre: Centre, tau: Array, nu: Array) -> tuple[float, floa
         widest = 0 if centre.structure.monte_carlo else max(sites[k].size for k in exact)
         if max(sum(len(sites[k]) for k in exact), widest) > MOST_ROWS:
             return _all_at_once(centre, exact, tau, nu)
-        structure = centre.structure_given(Known({}, centre.readings))
+        structure = centre.structure_given(KnownCounts({}, centre.readings))
         rest, error = _of(structure, split(tau), split(nu))
         one_by_one = _one_by_one(centre, exact, structure.field(split(tau), split(nu)))
     except (NotPositiveDefinite, FloatingPointError):
@@ -315,7 +315,7 @@ def _all_at_once(centre: Centre, exact: list[int], tau: Array, nu: Array) -> tup
             picked[places[np.argmax(centre.expected[places])]] = False
     precision = PRECISION / _spacing(tilts.problem) ** 2
     tau, nu = np.where(picked, precision, tau), np.where(picked, 0.0, nu)
-    structure = centre.structure_given(Known({}, centre.readings))
+    structure = centre.structure_given(KnownCounts({}, centre.readings))
     return _of(structure, tilts.split(tau), tilts.split(nu))
 
 

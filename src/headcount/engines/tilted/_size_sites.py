@@ -111,7 +111,7 @@ def with_size_sites(problem: Problem) -> Problem:
     )
 
 
-class Sizes(NamedTuple):
+class SizeLaws(NamedTuple):
     """The laws of unknown sizes at a centre."""
 
     laws: tuple[SizeLaw, ...]
@@ -120,14 +120,14 @@ class Sizes(NamedTuple):
     """κ, κ' and κ'', shape (3, sizes)."""
 
     @classmethod
-    def of(cls, numbers: Numbers) -> Sizes:
+    def of(cls, numbers: Numbers) -> SizeLaws:
         """Those of groups whose size is not known."""
         free = numbers.unknown
         return cls(tuple(numbers.laws[k] for k in free), numbers.tilts[free], numbers.cumulants[:, free])
 
-    def take(self, k: int) -> Sizes:
+    def take(self, k: int) -> SizeLaws:
         """One of them."""
-        return Sizes(self.laws[k : k + 1], self.tilts[k : k + 1], self.cumulants[:, k : k + 1])
+        return SizeLaws(self.laws[k : k + 1], self.tilts[k : k + 1], self.cumulants[:, k : k + 1])
 
     def log_ratio(self, points: Sequence[Array]) -> Array:
         """Σ log of p_a over its Gaussian, at sizes that are broadcast against each other."""
@@ -189,7 +189,7 @@ class ExactSizes(NamedTuple):
 
 
 def size_sites(
-    sizes: Sizes, here: Entries, exact: ExactSizes | None, told: Callable[[Sequence[Array]], Array]
+    sizes: SizeLaws, here: Entries, exact: ExactSizes | None, told: Callable[[Sequence[Array]], Array]
 ) -> Projected:
     """Match means and (co)variances of the cavity times t, summed over whole numbers: of two sizes together, of others one by one.
 
@@ -213,7 +213,7 @@ def size_sites(
 
 
 def _projected(
-    sizes: Sizes,
+    sizes: SizeLaws,
     here: Entries,
     correction: Callable[[Array], Array] | None,
     told: Callable[[Sequence[Array]], Array],

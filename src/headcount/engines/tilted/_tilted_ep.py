@@ -31,7 +31,7 @@ from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, meet_e
 from headcount.engines.tilted._certain import certain_counts
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
-from headcount.engines.tilted._size_sites import LEAST_LEFT, ExactSizes, Sizes, size_sites, with_size_sites
+from headcount.engines.tilted._size_sites import LEAST_LEFT, ExactSizes, SizeLaws, size_sites, with_size_sites
 from headcount.engines.tilted._stepper import SETTINGS, TINY, Iterate, StepControl, next_state
 from headcount.observe import SIZES
 from headcount.population import PoissonSize
@@ -335,7 +335,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             assert centre.numbers is not None
             at = Entries(*(values[roles.sizes] for values in by_entry))
             told = partial(_log_told, roles, centre.g)
-            found.append(size_sites(Sizes.of(centre.numbers), at, _exact_sizes(centre), told))
+            found.append(size_sites(SizeLaws.of(centre.numbers), at, _exact_sizes(centre), told))
             tau[roles.sizes], nu[roles.sizes] = found[-1].tau, found[-1].nu
         return EPState(
             centre,
