@@ -240,3 +240,30 @@ def test_code_of_a_source_that_was_only_touched_is_still_kept(monkeypatch, tmp_p
     source.write_text("def four(x):\n    return 5 * x\n")
     os.utime(source, (2e9, 2e9))
     assert not _compile.kernel(module.four)._kept()
+
+
+def test_code_of_an_older_version_is_compiled_anew(tmp_path, monkeypatch) -> None:
+    """An index that names a class which is gone, as after an update, does not end a computation, and is written anew."""
+    from numba.core import config
+
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
+    monkeypatch.setattr(config, "CACHE_DIR", str(cache))
+    source = tmp_path / "updated.py"
+    source.write_text(
+        "from typing import NamedTuple\nclass Old(NamedTuple):\n    a: float\n\ndef first(pair):\n    return pair.a\n"
+    )
+
+    def loaded():
+        spec = importlib.util.spec_from_file_location("updated", source)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "updated", module)
+        spec.loader.exec_module(module)
+        return module
+
+    module = loaded()
+    assert _compile.kernel(module.first)(module.Old(2.0)) == 2.0
+    source.write_text(source.read_text().replace("Old", "New"))
+    module = loaded()
+    assert _compile.kernel(module.first)(module.New(3.0)) == 3.0
+    assert _compile.kernel(module.first)._kept()

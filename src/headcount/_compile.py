@@ -129,6 +129,7 @@ def _compiler(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     except RuntimeError:  # numba found no folder that it may write to
         made = _without_usual_cache(options, function)
     _forgive_failed_writes(made)
+    _forget_what_is_outdated(made)
     return made
 
 
@@ -193,6 +194,25 @@ def _forgive_failed_writes(made: Any) -> None:
             raise KeyboardInterrupt from error
 
     kept.save_overload = guarded  # type: ignore[union-attr]
+
+
+def _forget_what_is_outdated(made: Any) -> None:
+    """Take an index of compiled code that cannot be read for none: after an update it may name classes that are gone.
+
+    Numba compares the source's digest only after it has read the index, and an update leaves the index where it was.
+    """
+    index = getattr(getattr(made, "_cache", None), "_cache_file", None)
+    read = getattr(index, "_load_index", None)
+    if read is None:
+        return
+
+    def guarded() -> Any:
+        try:
+            return read()
+        except Exception:  # unpickling raises whatever it meets
+            return {}
+
+    index._load_index = guarded  # type: ignore[union-attr]
 
 
 @cache

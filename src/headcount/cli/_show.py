@@ -239,7 +239,7 @@ class _Stream:
             self._discard()
 
     def _discard(self) -> None:
-        """Send the rest nowhere: that nobody reads on is no fault, and the files are written all the same."""
+        """Discard further output after the reader has closed the pipe; the files are written all the same."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self._stream.fileno())
         os.close(nowhere)

@@ -290,7 +290,7 @@ def _arrays(post: Posterior, scopes: list[Any], level: float) -> dict[str, Any]:
         spreads = [post.beliefs.variance(scope) for scope in some]
         spread = None if spreads[0] is None else np.stack([dense(v) for v in spreads])
         if post.beliefs.quantile(some[0], 0.5) is None:
-            ends = post.quantiles_of(table, spread, tails(level))
+            ends = post._quantiles_of(table, spread, tails(level))
         else:
             ends = tuple(np.stack([post.quantile_tables(scope, tails(level)) for scope in some], axis=1))
         for name, values in zip(parts, (table, sd_of(spread, table.shape), *ends), strict=True):

@@ -385,7 +385,7 @@ def in_turn(
 
 
 def _top(one: DispersionEstimate, peak: Peak, begin: float, alone: float) -> DispersionEstimate | None:
-    """A form at its maximum, with the height there as its gain; None where there is none. phi below 1 has to be earned."""
+    """A form at its maximum, with the evidence gained there; None where there is none. phi < 1 is accepted only for a gain of `EARNED`."""
     psi, curvature = peak.search(begin)
     if psi < 0 and not peak(psi) - alone >= EARNED:
         one = replace(one, low=0.0)

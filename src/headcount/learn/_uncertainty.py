@@ -756,7 +756,10 @@ def _around(
         initial_response(posterior, family, point.x)
         for posterior, family in zip(posteriors, expect.families, strict=True)
     ]
-    columns, why_not = _columns(expect, information, initial[0].parameters)
+    why_not = _why_plug_in(expect, information, initial[0].parameters)
+    columns = np.zeros((len(point.x), 0))
+    if information is not None and not why_not:
+        columns = spread_columns(information, len(point.x), initial[0].parameters)
     if edge.shape[1]:  # one-sided: no Gaussian around a weight that ran off
         columns = columns * (~np.isin(expect.families[0].names, [one.name for one in edges]))[:, None]
     columns = np.hstack([columns, edge])
@@ -842,24 +845,20 @@ def _of_table(responses: Mapping[Scope, Array], scope: Scope) -> Array:
     return margin.reshape(len(table), -1).T
 
 
-def _columns(expect: Expectation, information: Information | None, apart: Sequence[int]) -> tuple[Array, str]:
-    """Standard deviations of the parameters, (K, R), without those along `apart` given the others; or why there are none."""
-    count = len(expect.families[0].names)
-    none = np.zeros((count, 0))
-    kept = np.setdiff1d(np.arange(count), apart)
-    if not len(kept):
-        return none, GIVEN
+def _why_plug_in(expect: Expectation, information: Information | None, apart: Sequence[int]) -> str:
+    """Say why the uncertainty of the parameters that are not `apart` is left out; empty where it is included."""
+    kept = len(expect.families[0].names) - len(apart)
+    if not kept:
+        return GIVEN
     if information is None:
-        return none, "learned, their uncertainty not included"
-    if expect.engine.random and len(kept) > RANDOM_COLUMNS:
-        return none, (
-            f"learned, their uncertainty not included ({len(kept)} parameters are too many for a random engine)"
-        )
-    return spread_columns(information, count, apart), ""
+        return "learned, their uncertainty not included"
+    if expect.engine.random and kept > RANDOM_COLUMNS:
+        return f"learned, their uncertainty not included ({kept} parameters are too many for a random engine)"
+    return ""
 
 
 def spread_columns(information: Information, count: int, apart: Sequence[int] = ()) -> Array:
-    """Standard deviations of the estimate as columns, (K, R), without those along `apart` given the others."""
+    """Return C, (K, R), with C Cᵀ the covariance of the estimates, less what the parameters `apart` vary given the others."""
     kept = np.setdiff1d(np.arange(count), apart)
     covariance = information.spread @ information.spread.T
     values, vectors = np.linalg.eigh(covariance[np.ix_(kept, kept)])

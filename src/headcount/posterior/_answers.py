@@ -90,7 +90,7 @@ class Estimate:
 
     def largest(self) -> tuple[Sequence[str], list[list[str]]]:
         """Header and rows of the largest entries, with 90 % intervals."""
-        summary = self.posterior.summary(self.scope, 0.9)
+        summary = self.posterior._summary(self.scope, 0.9)
         mean, lower, upper = map(dense, (summary.mean, summary.lower, summary.upper))
         states = [self.posterior.states[v] for v in self.scope]
         rows = []
@@ -116,7 +116,7 @@ class Estimate:
         return self.posterior.beliefs.covariance(self.scope, beside.scope)
 
     def _labelled(self, values: NDArray[Any], name: str) -> xr.DataArray:
-        return self.posterior.labelled(self.scope, values, name)
+        return self.posterior._labelled(self.scope, values, name)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Answers(AsksIndividuals):
         """The number of individuals: mean, sd, interval; N itself where it was given."""
 
     @abstractmethod
-    def scope_of(self, *variables: Hashable) -> Scope:
+    def _scope_of(self, *variables: Hashable) -> Scope:
         """The variables of a table, by their own labels; refused where there is no such table."""
 
     @abstractmethod
@@ -221,15 +221,15 @@ class Answers(AsksIndividuals):
 
     @property
     @abstractmethod
-    def non_negative(self) -> bool:
+    def _non_negative(self) -> bool:
         """Whether all means are promised to be ≥ 0."""
 
     @abstractmethod
-    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+    def _sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Variance of a weighted sum of entries, given tables and flat weights."""
 
     @property
-    def largest(self) -> float:
+    def _largest(self) -> float:
         """The largest number of individuals that is not out of the question."""
         return float(self.population.values[-1])
 
@@ -237,14 +237,16 @@ class Answers(AsksIndividuals):
         """Lower and upper ends without labels."""
         return self.quantile_tables(scope, tails(level))
 
-    def summary(self, scope: Scope, level: float) -> Summary:
+    def _summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels."""
         low, high = tails(level)
         lower, median, upper = self.quantile_tables(scope, (low, 0.5, high))
         mean, sd = self.mean_table(scope), self.sd_table(scope)
         return Summary(mean, median, sd, lower, upper, self.reliable_table(scope))
 
-    def labelled(self, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False) -> xr.DataArray:
+    def _labelled(
+        self, scope: Scope, values: NDArray[Any], name: str, *, draws: bool = False
+    ) -> xr.DataArray:
         """A table with the names of variables and states on its axes."""
         import xarray as xr
 
@@ -262,7 +264,7 @@ class Answers(AsksIndividuals):
 
     def clique(self, *variables: Hashable) -> Estimate:
         """Counts of any table inside one clique; dates may be named by texts ("2023-03-05", "March 2023")."""
-        return Estimate(self, self.scope_of(*variables))
+        return Estimate(self, self._scope_of(*variables))
 
     def total(self, weights: Mapping[Any, Any], *, level: float = 0.9) -> Total:
         """A weighted sum of entries, over one or several tables: ``{variable or scope: array of weights}``.
@@ -280,17 +282,17 @@ class Answers(AsksIndividuals):
         mean, parts = 0.0, []
         for key, value in given.items():
             several = isinstance(key, tuple) and key not in self.states
-            scope = self.scope_of(*(key if several else (key,)))
+            scope = self._scope_of(*(key if several else (key,)))
             expected = self.mean_table(scope)
             flat = _weights(value, key, expected.shape)
             mean += float(flat @ expected.ravel())
             parts.append((scope, flat))
-        variance = self.sum_variance(parts)
+        variance = self._sum_variance(parts)
         lower, median, upper = self._sum_quantiles(parts, mean, variance, (low, 0.5, high))
         sd = self._sum_sd(parts, variance)
-        return Total(mean, median, sd, lower, upper, float(level), sd * self.sum_error(parts))
+        return Total(mean, median, sd, lower, upper, float(level), sd * self._sum_error(parts))
 
-    def sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+    def _sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Relative standard error of a sum's sd that comes from draws; 0 where it does not."""
         return 0.0
 
@@ -311,12 +313,12 @@ class Answers(AsksIndividuals):
         if len(entries) == 1 and weights.sum() == 1.0:
             scope, k = entries[0]
             return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
-        low, high = (self.largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
         if not self.population.known:
             low, high = min(low, 0.0), max(high, 0.0)
         whole = bool((weights == np.rint(weights)).all())
         return sum_quantiles(
-            mean, variance, (low, high), probabilities, bounded=self.non_negative, whole=whole
+            mean, variance, (low, high), probabilities, bounded=self._non_negative, whole=whole
         )
 
 

@@ -154,10 +154,6 @@ class Posterior(Answers):
         """The counts at the last time, mean and covariance: where a later run goes on (``hc.infer(problem, start=post)``)."""
         return last_counts(self)
 
-    def last_of(self, number: int) -> Start:
-        """The same of time number ``number``, given all counts, those of later times included: for comparison, not to go on from."""
-        return last_counts(self, number)
-
     def update(self, counts: Any, **options: Any) -> Posterior:
         """Go on with the counts of later times: see `headcount.learn.update`, which lies above this package."""
         made: Posterior = import_module("headcount.learn").update(self, counts, **options)
@@ -171,7 +167,7 @@ class Posterior(Answers):
     @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
-        core = self.at_found_sizes(self.problem)
+        core = self._at_found_sizes(self.problem)
         problem = self.problem if core.numbers is not None or core.model is not self.problem.model else core
         found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
         far = far_from_past(self)
@@ -186,7 +182,7 @@ class Posterior(Answers):
             )
         return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
 
-    def at_found_sizes(self, problem: Problem) -> Problem:
+    def _at_found_sizes(self, problem: Problem) -> Problem:
         """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
         simple = problem.groups is None and not (problem.tracks or problem.has_hidden_states or problem.start)
         if simple:  # also flocks, whose moments are a multiple of those of individuals
@@ -272,7 +268,7 @@ class Posterior(Answers):
         problem, beliefs = one_group(self.problem, self.beliefs, label(name, "name"))
         return Posterior(problem, self.settings, replace(self.outcome, beliefs=beliefs))
 
-    def scope_of(self, *variables: Hashable) -> Scope:
+    def _scope_of(self, *variables: Hashable) -> Scope:
         """The variables of a table, in the order given: inside one clique, or any where the beliefs reach further."""
         model = self.problem.model
         scope = model.scope([meant(v, model.variables) for v in variables])
@@ -285,11 +281,11 @@ class Posterior(Answers):
         return scope
 
     @property
-    def non_negative(self) -> bool:
+    def _non_negative(self) -> bool:
         """Whether all means are promised to be ≥ 0."""
         return self.promises.non_negative
 
-    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+    def _sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Σ w cov(n_s, n_t) x over all pairs of tables."""
         return self.beliefs.sum_variance(parts)
 
@@ -297,11 +293,11 @@ class Posterior(Answers):
         self, size: int, *, rng: np.random.Generator | int, integer: bool = False
     ) -> dict[Scope, xr.DataArray]:
         """Joint draws of all clique tables; ``integer`` gives whole numbers ≥ 0 that agree on everything they share."""
-        count = self.affordable(size)
+        count = self._affordable(size)
         draws = self.beliefs.sample(count, rng=generator(rng), integer=truth(integer, "integer"))
-        return {c: self.labelled(c, d, "counts", draws=True) for c, d in draws.items()}
+        return {c: self._labelled(c, d, "counts", draws=True) for c, d in draws.items()}
 
-    def affordable(self, size: int) -> int:
+    def _affordable(self, size: int) -> int:
         """A number of joint draws, if their tables fit in memory."""
         count, model = whole_number(size, "size", least=1), self.problem.model
         entries = sum(prod(model.size(clique)) for clique in model.junction_tree.cliques)
@@ -309,7 +305,7 @@ class Posterior(Answers):
         memory.require(8 * count * entries, f"{count} joint draws of all tables", remedy=remedy)
         return count
 
-    def individuals(self) -> Individuals:
+    def _individuals(self) -> Individuals:
         """An individual taken at random: what routes, scores of tracks and connectivity are made of."""
         return Individuals.of(self)
 
@@ -327,25 +323,25 @@ class Posterior(Answers):
         """
         import xarray as xr
 
-        rng, count = generator(rng), self.affordable(size)
-        tables = self.beliefs.sample(count, rng=rng, integer=self.non_negative)
+        rng, count = generator(rng), self._affordable(size)
+        tables = self.beliefs.sample(count, rng=rng, integer=self._non_negative)
         again = replicates(self.problem, drawn_entries(self.problem, tables), rng)
         coords = observation_coordinates(self.problem)
         return xr.DataArray(again, dims=("draw", "observation"), coords=coords, name="y")
 
-    def summary(self, scope: Scope, level: float) -> Summary:
+    def _summary(self, scope: Scope, level: float) -> Summary:
         """Everything a row of a table says, without labels, each part computed once."""
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        return self.summary_of(mean, variance, self.problem.model.marginal(scope), level, scope=scope)
+        return self._summary_of(mean, variance, self.problem.model.marginal(scope), level, scope=scope)
 
-    def summary_of(
+    def _summary_of(
         self, mean: Array, variance: Array | None, mu: Array, level: float, *, scope: Scope | None = None
     ) -> Summary:
         """The same of any counts, given their moments and prior probabilities; ``scope`` where they are entries of a table."""
         low, high = tails(level)
-        lower, median, upper = self.quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
+        lower, median, upper = self._quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
         return Summary(
-            mean, median, sd_of(variance, mean.shape), lower, upper, self.reliable_where(mu, scope)
+            mean, median, sd_of(variance, mean.shape), lower, upper, self._reliable_where(mu, scope)
         )
 
     def mean_table(self, scope: Scope) -> Array:
@@ -361,9 +357,9 @@ class Posterior(Answers):
     ) -> tuple[Array, ...]:
         """Quantiles of every entry without labels, one table per probability; NaN from an engine without spread."""
         mean, variance = self.beliefs.mean(scope), self.beliefs.variance(scope)
-        return self.quantiles_of(mean, variance, probabilities, scope=scope, whole=whole)
+        return self._quantiles_of(mean, variance, probabilities, scope=scope, whole=whole)
 
-    def quantiles_of(
+    def _quantiles_of(
         self,
         mean: Array,
         variance: Array | None,
@@ -379,7 +375,7 @@ class Posterior(Answers):
             known = [table for q in probabilities if (table := self.beliefs.quantile(scope, q)) is not None]
             if known:
                 return tuple(known)
-        bound = self.largest if self.non_negative else None
+        bound = self._largest if self._non_negative else None
         return quantiles(mean, variance, probabilities, bound=bound, whole=whole)
 
     def reliable_table(self, scope: Scope) -> NDArray[np.bool_]:
@@ -388,9 +384,9 @@ class Posterior(Answers):
         Nowhere if a promise about the means does not hold; only where the model leaves no choice if the data disagree with it, or if
         their agreement would say nothing.
         """
-        return self.reliable_where(self.problem.model.marginal(scope), scope)
+        return self._reliable_where(self.problem.model.marginal(scope), scope)
 
-    def reliable_where(self, mu: Array, scope: Scope | None = None) -> NDArray[np.bool_]:
+    def _reliable_where(self, mu: Array, scope: Scope | None = None) -> NDArray[np.bool_]:
         """The same for any entries, given their prior probabilities; ``scope`` where they are entries of a table."""
         size = mu.shape
         sampled = self.status in {Status.SAMPLED, Status.EXACT} and self.engine != "ClosedForm"

@@ -83,7 +83,7 @@ class Individuals:
         beliefs = posterior.beliefs
 
         def draw(size: int, rng: np.random.Generator) -> Mapping[Scope, Any]:
-            return beliefs.sample(posterior.affordable(size), rng=rng, integer=True)
+            return beliefs.sample(posterior._affordable(size), rng=rng, integer=True)
 
         drawn = draw if beliefs.has_spread and beliefs.has_draws else None
         return cls(individual_chain(posterior), model, population, drawn, view, grouped)
@@ -121,7 +121,7 @@ class AsksIndividuals(ABC):
     """Questions about individuals, to a posterior in memory or from a file."""
 
     @abstractmethod
-    def individuals(self) -> Individuals:
+    def _individuals(self) -> Individuals:
         """An individual taken at random."""
 
     def routes(
@@ -154,7 +154,7 @@ class AsksIndividuals(ABC):
             message = f"routes takes size, rng, from_ (or from) and to, got {', '.join(unknown) or 'from_ and from'}"
             raise TypeError(message)
         count = whole_number(size, "size", least=1)
-        people = self.individuals()
+        people = self._individuals()
         steps = len(people.chain.variables)
         memory.require(ROUTE_BYTES * count * steps, f"{count} routes", remedy="ask for fewer at once")
         chain, view = people.chain, people.view
@@ -188,7 +188,7 @@ class AsksIndividuals(ABC):
         """
         import pandas as pd
 
-        people = self.individuals()
+        people = self._individuals()
         chain, view = people.chain, people.view
         records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
         cells, first = records, records.first_only()
@@ -245,7 +245,7 @@ class AsksIndividuals(ABC):
         import pandas as pd
 
         ends, count = tails(level), whole_number(draws, "draws", least=1)
-        people = self.individuals()
+        people = self._individuals()
         chain, view, times = people.chain, people.view, people.model.variables
         first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
         if first >= last:

@@ -193,11 +193,11 @@ class StoredPosterior(Answers):
             raise ModelError(f"a population without arrivals and departures has no {what}")
         return found.copy()
 
-    def individuals(self) -> Individuals:
+    def _individuals(self) -> Individuals:
         """An individual taken at random, with the means of the file."""
         return Individuals.stored(self)
 
-    def scope_of(self, *variables: Hashable) -> Scope:
+    def _scope_of(self, *variables: Hashable) -> Scope:
         """One variable, or a pair that the model joins: larger tables are not in a file."""
         if len(variables) not in (1, 2):
             raise ValueError(
@@ -260,7 +260,7 @@ class StoredPosterior(Answers):
         """Quantiles of every entry: as stored for the median and at the file's level, elsewhere from the stored mean and sd."""
         low, high = tails(self.result.level)
         stored = {low: "lower", 0.5: "median", high: "upper"} if whole else {}
-        bound = self.largest if self.non_negative else None
+        bound = self._largest if self._non_negative else None
 
         def made(q: float) -> Array:
             mean, sd = self.mean_table(scope), self.sd_table(scope)
@@ -270,20 +270,20 @@ class StoredPosterior(Answers):
         return tuple(self._table(scope, stored[q]) if q in stored else made(q) for q in probabilities)
 
     @property
-    def non_negative(self) -> bool:
+    def _non_negative(self) -> bool:
         """Whether all means were promised to be ≥ 0."""
         return bool(self.result.attributes.get("means_non_negative", True))
 
-    def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+    def _sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Variance of the sum: of a single entry the stored one, else that of the file's draws."""
-        if self.sum_error(parts) == 0.0:
+        if self._sum_error(parts) == 0.0:
             return sum(
                 float(np.square(self.sd_table(scope).ravel()[w != 0] * w[w != 0]).sum()) for scope, w in parts
             )
         drawn = sum(self._drawn(scope).reshape(self.size, -1) @ w for scope, w in parts)
         return float(np.var(drawn, ddof=1))
 
-    def sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
+    def _sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """1/√(2(draws − 1)), the relative error of an sd from draws; 0 for a single entry, whose sd is stored."""
         if sum(np.count_nonzero(w) for _, w in parts) <= 1:
             return 0.0
@@ -314,7 +314,7 @@ class StoredPosterior(Answers):
                 raise ValueError("a choice among the draws is random: give rng, or no size for all of them")
             order = generator(rng).choice(self.size, size, replace=False)
         return {
-            scope: self.labelled(scope, self._drawn(scope)[order], "counts", draws=True)
+            scope: self._labelled(scope, self._drawn(scope)[order], "counts", draws=True)
             for scope in self._drawn_scopes()
         }
 

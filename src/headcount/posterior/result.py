@@ -504,7 +504,7 @@ def _block(posterior: Posterior, scope: Scope, level: float) -> TableRows:
     listed = _sparse_flows(posterior, scope, level)
     if listed is not None:
         return listed
-    summary = posterior.summary(scope, level)
+    summary = posterior._summary(scope, level)
     flat = {name: table.ravel() for name, table in summary._asdict().items()}
     error = posterior.beliefs.mc_error(scope)
     if error is not None:
@@ -530,7 +530,7 @@ def _sparse_flows(posterior: Posterior, scope: Scope, level: float) -> TableRows
         if moves is None or chances is None:
             return None
         mu = np.repeat(prior.marginal(scope[:1]), np.diff(chances.indptr)) * chances.data
-        summary = posterior.summary_of(mean, moves.variance, mu, level, scope=scope)
+        summary = posterior._summary_of(mean, moves.variance, mu, level, scope=scope)
         kept, values = mu > 0, {**summary._asdict(), MC_ERROR: moves.mc_error}
     else:
         kept = mean > 0
@@ -709,7 +709,7 @@ def open_frame(posterior: Posterior, what: Seen, *, level: float, stored: bool =
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
         mean, variance = beliefs.mean((before, after)), beliefs.variance((before, after))
-        lower, median, upper = posterior.quantiles_of(mean, variance, (low, 0.5, high))
+        lower, median, upper = posterior._quantiles_of(mean, variance, (low, 0.5, high))
         sd = sd_of(variance, mean.shape)
         columns = {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
         time = after if what == "arrivals" else before

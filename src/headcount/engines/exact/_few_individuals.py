@@ -250,7 +250,7 @@ class JointStates:
         return matrix.T if up else matrix
 
     def collected(self, s: int, *, without: int = -1) -> Array:
-        """What node s hears from all sides, or from all but one."""
+        """Log of the product of node s's own table and all incoming messages, or all but one."""
         out = self.local[s]
         for k in self.neighbours[s]:
             if k != without:
