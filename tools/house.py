@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "headcount"
 BIRDS = ROOT / "examples" / "birds"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+KINDS = ("Model", "SizeLaw", "Dispersion", "Group", "Tracks", "Cloud")
+"""Classes of which others are kinds: of individuals, their numbers, how they move together, who is counted."""
 COMPLEX, VERY_COMPLEX = 11, 21
 """Cyclomatic complexity from which radon grades a block C, and D."""
 NOT_CODE = {
@@ -75,6 +77,49 @@ def private_imports() -> list[tuple[str, str]]:
                 if any(part.startswith("_") for part in inside) and package != place.parts[0]:
                     found.append((str(place), f"{package}.{'.'.join(inside)}"))
     return found
+
+
+def kinds_asked() -> list[tuple[str, str]]:
+    """(place, class) for every ``isinstance`` test on a kind of model or population outside the module that defines it."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+    classes = {
+        c.name: (path, c) for path, tree in trees.items() for c in tree.body if isinstance(c, ast.ClassDef)
+    }
+    kinds = set(KINDS)
+    while (
+        more := {name for name, (_, c) in classes.items() if kinds & set(map(ast.unparse, c.bases))} - kinds
+    ):
+        kinds |= more
+    found = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                named = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)} & kinds
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                found += [(place, name) for name in sorted(named) if classes[name][0] != path]
+    return found
+
+
+def import_cycles() -> list[list[str]]:
+    """Modules that need one another, imports inside functions included; those that only the type checker reads are not."""
+    known = modules()
+    trees = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in known.items()}
+    needs = {module: set(_imported(module, trees, known)) - {module} for module in known}
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for module in needs[waiting.pop()] - found:
+                found.add(module)
+                waiting.append(module)
+        return found
+
+    behind = {module: reached(module) for module in known}
+    rings = {
+        tuple(sorted(m for m in known if m in behind[x] and x in behind[m])) for x in known if x in behind[x]
+    }
+    return [list(ring) for ring in sorted(rings)]
 
 
 def decisions(node: ast.AST) -> int:
@@ -251,6 +296,8 @@ def measures() -> dict[str, int | None]:
         "code lines in src": sum(map(code_lines, texts.values())),
         "files in src": len(texts),
         "private modules imported across packages": len(set(private_imports())),
+        "isinstance tests on kinds of model or population": len(kinds_asked()),
+        "import cycles, functions included": len(import_cycles()),
         "modules reachable from TiltedEP": len(reachable()),
         "blocks rated C or worse": sum(block.complexity >= COMPLEX for block in found),
         "blocks rated D or worse": sum(block.complexity >= VERY_COMPLEX for block in found),

@@ -10,6 +10,7 @@ CEILINGS = {
     "code lines in src": 45200,
     "files in src": 170,
     "private modules imported across packages": 29,
+    "isinstance tests on kinds of model or population": 20,
     "modules reachable from TiltedEP": 53,
     "blocks rated C or worse": 87,
     "blocks rated D or worse": 3,

@@ -424,17 +424,7 @@ class Problem:
     def of_tag(self, name: Hashable) -> Problem:
         """One tagged individual (or the flock that it stands for), of whom nothing was counted alone."""
         member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
-        model, weight = member.model, int(member.weight)
-        return self._twin(
-            model=model,
-            population=weight,
-            groups=None,
-            tracks=(),
-            observations=(),
-            sites=(),
-            dispersion=None,
-            start=None,
-        )
+        return self._alone(member.model, int(member.weight), dispersion=None)
 
     def of_group(self, name: Hashable) -> Problem:
         """The individuals of one group, of which nothing was seen by itself."""
@@ -444,15 +434,11 @@ class Problem:
         number = (
             weight * law.most if law.is_known else law if weight == 1 else TotalSize((law,), 0, (weight,))
         )
-        return self._twin(
-            model=group.model,
-            population=number,
-            groups=None,
-            tracks=(),
-            observations=(),
-            sites=(),
-            start=None,
-        )
+        return self._alone(group.model, number)
+
+    def _alone(self, model: Any, population: Any, **more: Any) -> Problem:
+        """Some of the individuals, of whom nothing was seen by themselves."""
+        return self.unseen()._twin(model=model, population=population, groups=None, start=None, **more)
 
     @property
     def log_offset(self) -> float:
