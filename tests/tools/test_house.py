@@ -11,6 +11,7 @@ CEILINGS = {
     "files in src": 170,
     "private modules imported across packages": 29,
     "isinstance tests on kinds of model or population": 20,
+    "import cycles, functions included": 0,
     "modules reachable from TiltedEP": 53,
     "blocks rated C or worse": 87,
     "blocks rated D or worse": 3,

@@ -431,7 +431,7 @@ def infer(
     COUNTS may be a folder of tables (weeks), which are inferred one after the other. Exit codes: 2 bad input, 3 too large for the memory
     limit, 4 not converged, 5 alarm, 130 interrupted.
     """
-    from headcount.cli._run import run_infer
+    from headcount.cli._series import run_infer
 
     run_infer(counts, options, output, series, windows.window)
 
@@ -459,8 +459,9 @@ def forecast(
 def fit(counts: Counts, *, learning: LearningOptions, output: OutputOptions, options: ProblemOptions) -> None:
     """Learn the weights of features from counts, then infer with them."""
     from headcount.cli._run import run_fit
+    from headcount.cli._series import series_facts
 
-    run_fit(counts, options, output, learning)
+    run_fit(counts, options, output, learning, series_facts)
 
 
 @app.command()

@@ -40,14 +40,17 @@ from headcount.cli._show import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from headcount.cli._app import LearningOptions, OutputOptions, ProblemOptions, SeriesOptions
+    from headcount.cli._app import LearningOptions, OutputOptions, ProblemOptions
     from headcount.engines import Engine, Plan
     from headcount.io import Case, Many, Result
     from headcount.learn import Fit
     from headcount.observe import LearnedStart, Problem
     from headcount.posterior import Posterior
+
+    Facts = Callable[[Sequence[Path], ProblemOptions], Mapping[str, Any]]
+    """What a run was made of."""
 
 _CONTENT = ("level", "draws", "draw_flows")
 """Options of the output that say what a result holds."""
@@ -55,41 +58,24 @@ _FILES = ("format", "omx", "min_flow", "safe_csv")
 """Options of the output that say how its files are written."""
 
 
-def run_infer(
+def infer_tables(
     counts: Sequence[Path],
     options: ProblemOptions,
     output: OutputOptions,
-    series: SeriesOptions,
     window: int | None,
+    facts: Facts,
 ) -> None:
-    """Read, plan, infer, say how it went, write."""
-    from headcount.cli._series import run_after, run_series
+    """Infer tables that go on from nothing: several sequences, a long series in windows, or one run.
 
-    on = len(counts) == 1 and counts[0].is_dir()
-    if window is not None and (on or series.after is not None):
-        raise ValueError("--window is for one long table: leave it out beside --after and folders of tables")
-    if on:
-        run_series(counts[0], options, output, series)
-    elif series.after is not None:
-        run_after(counts, options, output, series)
-    elif series.revise or series.alarm is not None:
-        raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
-    else:
-        _infer_tables(counts, options, output, window)
-
-
-def _infer_tables(
-    counts: Sequence[Path], options: ProblemOptions, output: OutputOptions, window: int | None
-) -> None:
-    """Infer tables that go on from nothing: several sequences, a long series in windows, or one run."""
-    from headcount.cli._series import series_facts
+    ``facts`` says what the run was made of, once the tables are known to be right.
+    """
     from headcount.learn import infer
 
     output.check()
     engine = ready_engine(options)
     wrong: dict[str, tuple[str, ...]] = {}
     cases = read_cases(counts, options, failures=wrong)
-    said = series_facts(counts, options)
+    said = facts(counts, options)
     if list(cases) != [""]:
         if window is not None:
             raise ValueError("--window is for one long series, and these counts are several: leave it out")
@@ -338,10 +324,13 @@ def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
 
 
 def run_fit(
-    counts: Sequence[Path], options: ProblemOptions, output: OutputOptions, learning: LearningOptions
+    counts: Sequence[Path],
+    options: ProblemOptions,
+    output: OutputOptions,
+    learning: LearningOptions,
+    facts: Facts,
 ) -> None:
-    """Read, plan, learn, say how it went, write."""
-    from headcount.cli._series import series_facts
+    """Read, plan, learn, say how it went, write; ``facts`` as for `infer_tables`."""
     from headcount.io import TableError, folder_name
     from headcount.learn import LogisticChain, fit
 
@@ -382,7 +371,7 @@ def run_fit(
         client=options.cluster,
         workers=options.workers,
     )
-    _write_fit(made, cases, folders, said, output.level, learning.prior, series_facts(counts, options))
+    _write_fit(made, cases, folders, said, output.level, learning.prior, facts(counts, options))
 
 
 def _learned_from(case: Case) -> Case:

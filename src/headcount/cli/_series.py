@@ -53,6 +53,29 @@ class Beginning:
         return None if self.folder is None else past_result(self.folder)
 
 
+def run_infer(
+    counts: Sequence[Path],
+    options: ProblemOptions,
+    output: OutputOptions,
+    series: SeriesOptions,
+    window: int | None,
+) -> None:
+    """Read, plan, infer, say how it went, write."""
+    from headcount.cli._run import infer_tables
+
+    on = len(counts) == 1 and counts[0].is_dir()
+    if window is not None and (on or series.after is not None):
+        raise ValueError("--window is for one long table: leave it out beside --after and folders of tables")
+    if on:
+        run_series(counts[0], options, output, series)
+    elif series.after is not None:
+        run_after(counts, options, output, series)
+    elif series.revise or series.alarm is not None:
+        raise ValueError("--revise and --alarm need an earlier run: give its folder with --after")
+    else:
+        infer_tables(counts, options, output, window, series_facts)
+
+
 def past_result(folder: Path) -> Result:
     """An earlier run that can be gone on from.
 
