@@ -500,3 +500,16 @@ def test_the_memory_limit_holds_while_results_are_written(
     assert not (tmp_path / "out").exists()
     code, said = run(*words, "--out", tmp_path / "out")
     assert code == 0, said
+
+
+def test_what_a_process_held_before_is_not_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that held 2 GB when the command began, and holds no more, is not stopped for a limit of 2 kB."""
+    looks: list[int] = []
+    monkeypatch.setattr(_show, "held_memory", lambda: (2 * 10**9, looks.append(0) or 0))
+    monkeypatch.setattr(_show, "WATCH_EVERY", 0.001)
+    until = time.monotonic() + 10
+    with _show._watching("2kB"):
+        while len(looks) < 5 and time.monotonic() < until:
+            time.sleep(0.001)
+    assert len(looks) >= 5
+    assert _show._watch.stopped_at == 0

@@ -196,15 +196,20 @@ _watch = _Watch()
 
 @contextmanager
 def _watching(limit: str | None) -> Iterator[None]:
-    """Set the limit inside the block, and stop it as soon as the command holds more beside its libraries, whatever was planned."""
+    """Set the limit inside the block, and stop it as soon as the command holds more beside its libraries, whatever was planned.
+
+    What a process held before the command began, as a notebook's may, is not the command's.
+    """
     _watch.most, _watch.stopped_at = None, 0
     if limit is None:
         yield
         return
 
+    before = max(SMALL_COMMAND, held_memory()[0])
+
     def look() -> bool:
         held = held_memory()[0]
-        if held <= SMALL_COMMAND + (_watch.most or 0):
+        if held <= before + (_watch.most or 0):
             return True
         _watch.stopped_at = held
         _thread.interrupt_main()
