@@ -30,7 +30,7 @@ SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
 ONCE = Work(3_000_000, 300_000_000, 6_000_000)
 """What a recursion over count vectors may take for one answer, products of all steps together: about a second."""
-WIDER = 10.0
+WIDER = 15.0
 """Products in the windows of unknown numbers that a plan allows for, over those that are gone through (measured: two kinds of 5 to 20
 individuals in two cells, 5 to 30 times; .05 to 1.5 s)."""
 

@@ -36,6 +36,7 @@ from headcount.engines.exact._enumerate import (
     SizeWindow,
     first_windows,
     law_of_counts,
+    law_of_sums,
     log_likelihood,
     log_row,
     log_sum,
@@ -529,9 +530,7 @@ class CountStateBeliefs(ExactBeliefs):
         asked, place = self._asked(scope), self.steps.kinds.tree.place(scope)
         if asked.rows is None:
             return None
-        values, which = np.unique(place.to_scope(np.asarray(asked.rows)) @ weights, return_inverse=True)
-        law = np.asarray(np.bincount(which, self.node_law(asked.begin)), dtype=float)
-        return Sizes(values[law > 0].astype(float), law[law > 0] / law.sum())
+        return law_of_sums(place.to_scope(np.asarray(asked.rows)) @ weights, self.node_law(asked.begin))
 
     def draw_states(self, size: int, rng: np.random.Generator) -> Counts:
         """Indices of count vectors, (draws, nodes), drawn backwards in time."""

@@ -85,15 +85,34 @@ def fitting_tree(problem: Problem, method: str, misfit: str | None) -> RootedTre
 
 
 def law_of_counts(tables: NDArray[Any], weights: Array) -> tuple[NDArray[Any], Array]:
-    """The counts of every entry in ascending order, and their probabilities, from tables (tables, *table) and theirs."""
-    order = np.argsort(tables, axis=0, kind="stable")
-    return np.take_along_axis(tables, order, axis=0), weights[order]
+    """Whole numbers from the smallest to the largest count, and their probabilities by entry, from tables (tables, *table) and theirs."""
+    least = int(tables.min())
+    numbers = np.arange(least, int(tables.max()) + 1)
+    entries = tables.reshape(len(tables), -1).astype(np.intp).T - least
+    chances = np.stack([np.bincount(entry, weights, minlength=len(numbers)) for entry in entries], axis=-1)
+    shape = (len(numbers), *tables.shape[1:])
+    return np.broadcast_to(numbers.reshape(-1, *[1] * (tables.ndim - 1)), shape), chances.reshape(shape)
+
+
+def law_of_sums(sums: Array, weights: Array) -> Sizes:
+    """The values that sums have, and their probabilities."""
+    if (sums == np.rint(sums)).all():
+        values, law = law_of_counts(sums, weights)
+    else:
+        values, which = np.unique(sums, return_inverse=True)
+        law = np.asarray(np.bincount(which, weights), dtype=float)
+    return Sizes(values[law > 0].astype(float), law[law > 0] / law.sum())
 
 
 def log_likelihood(site: Site, counts: NDArray[Any]) -> Array:
-    """log l(y | n) of flat count tables, (tables, entries)."""
+    """log l(y | n) of flat count tables, (tables, entries); of many tables by the few numbers that are in them."""
+    seen = site.margin(counts).astype(float)
+    largest = int(seen.max(initial=0.0))
     with np.errstate(divide="ignore"):
-        return np.asarray(site.noise.log_prob(site.margin(counts).astype(float)).sum(axis=-1))
+        if site.noise.correlated or largest >= len(seen) or (seen != np.rint(seen)).any():
+            return np.asarray(site.noise.log_prob(seen).sum(axis=-1))
+        of_number = site.noise.log_prob(np.repeat(np.arange(largest + 1.0)[:, None], len(site), axis=1))
+    return np.asarray(of_number[seen.astype(np.intp), np.arange(len(site))].sum(axis=-1))
 
 
 def log_row(counts: NDArray[Any], law: Array) -> Array:
@@ -156,9 +175,7 @@ class EnumeratedBeliefs(ExactBeliefs):
 
     def law_of_sum(self, scope: Scope, weights: Array) -> Sizes:
         """By the populations' probabilities."""
-        sums = self.table(scope).reshape(len(self.weights), -1) @ weights
-        values, which = np.unique(sums, return_inverse=True)
-        return Sizes(values.astype(float), np.asarray(np.bincount(which, self.weights), dtype=float))
+        return law_of_sums(self.table(scope).reshape(len(self.weights), -1) @ weights, self.weights)
 
     def draw_states(self, size: int, rng: np.random.Generator) -> Index:
         """Populations."""
