@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
 import numpy as np
+from scipy.linalg.lapack import dpotri
 
 from headcount._linalg import (
     apply,
@@ -46,7 +47,6 @@ from headcount._linalg import (
     fortran,
     forward_solve,
     gram,
-    inverse_from_cholesky,
     mirror,
     product,
     threads_for,
@@ -55,7 +55,7 @@ from headcount.engines._cost import GaussianUse, matrices_memory, matrices_secon
 from headcount.engines._tilting import Tilts
 from headcount.engines.engine import IterativeEngine, number, whole
 from headcount.engines.tilted._centre import Centre, Roles
-from headcount.engines.tilted._laplace import first_sites, gaussian_at
+from headcount.engines.tilted._laplace import first_sites, gaussian, state_at
 from headcount.posterior import Beliefs
 from headcount.structure import NotPositiveDefinite, TreeStructure
 from headcount.structure._gaussian_tree import eliminate
@@ -76,6 +76,14 @@ class Message(NamedTuple):
 
     precision: Array
     potential: Array
+
+
+def inverse_from_cholesky(factor: Array) -> Array:
+    """``(L Lᵀ)⁻¹``, both triangles."""
+    if factor.size == 0:
+        return factor
+    inverse, _ = dpotri(factor, lower=1)
+    return mirror(cast("Array", inverse))
 
 
 def flat(size: int) -> Message:
@@ -396,7 +404,7 @@ class EdgeEP(IterativeEngine):
         for edge, mode in zip(state.edges, state.modes, strict=True):
             for reading in edge.likelihood.readings:
                 delta[reading.positions] = edge.likelihood.deviations(reading, mode)
-        return gaussian_at(centre, delta)
+        return gaussian(state_at(centre, delta, np.zeros_like(delta)))
 
 
 def rough_noises(problem: Problem) -> str:

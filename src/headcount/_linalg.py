@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from scipy.linalg.blas import dgemm, dgemv, dsymm, dsyr2k, dsyrk, dtrmm, dtrsm
-from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.linalg.lapack import dpotrf
 
 from headcount import _device
 from headcount._device import on_host
@@ -121,14 +121,6 @@ def cholesky(a: Array) -> Array | None:
         return a
     factor, info = dpotrf(a, lower=1, clean=1, overwrite_a=1)
     return cast("Array", factor) if info == 0 else None
-
-
-def inverse_from_cholesky(factor: Array) -> Array:
-    """``(L Lᵀ)⁻¹``, both triangles."""
-    if factor.size == 0:
-        return factor
-    inverse, _ = dpotri(factor, lower=1)
-    return mirror(cast("Array", inverse))
 
 
 def forward_solve(factor: Array, b: Array, *, transpose: bool = False) -> Array:

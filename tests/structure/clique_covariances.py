@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tests.structure.dense import site_rows
 
 from headcount._linalg import fortran
 from headcount.checks import instance
@@ -28,7 +29,6 @@ from headcount.structure.base import (
     Structure,
     itself,
     margin_rows,
-    site_rows,
 )
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from headcount.structure.base import (
     NotPositiveDefinite,
     Structure,
     margin_rows,
-    site_rows,
+    selection,
 )
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ class DenseStructure(Structure):
         """See :class:`Structure`."""
         mean, v, _ = self.posterior(tau, nu)
         return DenseField(self, mean, v)
+
+
+def site_rows(site: Site, table: Domain) -> Array:
+    """The site as a dense ``(K, size)`` matrix on a flat table that contains its scope."""
+    return selection(site, table.part(site.scope).size)[:, table.positions(site.scope)]
 
 
 def _root(v: Array) -> Array:

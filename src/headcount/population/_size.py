@@ -151,6 +151,20 @@ class SizeLaw(ABC):
         return low, min(self.most, math.ceil(self.mean + REACH * sd + tail))
 
 
+class LawByCgf(SizeLaw):
+    """A law whose mean and variance are read off its cumulant generating function."""
+
+    @property
+    def mean(self) -> float:
+        """κ'(0)."""
+        return self.cgf(0.0).mean
+
+    @property
+    def variance(self) -> float:
+        """κ''(0)."""
+        return self.cgf(0.0).variance
+
+
 def as_law(size: int | SizeLaw) -> SizeLaw:
     """The law of a number of individuals; of a known number, and of a law without variance, that of this number alone."""
     if not isinstance(size, SizeLaw):
@@ -183,16 +197,10 @@ def tabulated_cumulants(n: Array, log_p: Array, a: float) -> Cumulants:
 
 
 @dataclass(frozen=True)
-class Exactly(SizeLaw):
+class Exactly(LawByCgf):
     """N = number, as a law: κ(a) = N a."""
 
     number: int
-    variance = 0.0
-
-    @property
-    def mean(self) -> float:
-        """N."""
-        return float(self.number)
 
     @property
     def least(self) -> int:
@@ -296,7 +304,7 @@ class NegativeBinomialSize(SizeLaw):
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian(SizeLaw):
+class DiscreteGaussian(LawByCgf):
     """p(N) ∝ exp(−(N − centre)²/2 sd²) on whole numbers N ≥ 0."""
 
     centre: float
@@ -321,19 +329,9 @@ class DiscreteGaussian(SizeLaw):
         """A tilt moves the centre by a sd²: κ(a) = log Z(c + a sd²) − log Z(c) + a c + a² sd²/2."""
         if abs(a) > LARGEST_TILT:
             return NO_LAW
-        moved = DiscreteGaussian(self.centre + a * self.sd**2, self.sd)._moments
+        moved = self._moments if a == 0 else DiscreteGaussian(self.centre + a * self.sd**2, self.sd)._moments
         value = moved.value - self._moments.value + a * self.centre + 0.5 * (a * self.sd) ** 2
         return moved._replace(value=value)
-
-    @property
-    def mean(self) -> float:
-        """Of the whole numbers."""
-        return self._moments.mean
-
-    @property
-    def variance(self) -> float:
-        """Of the whole numbers."""
-        return self._moments.variance
 
     @property
     def text(self) -> str:
@@ -356,7 +354,7 @@ class DiscreteGaussian(SizeLaw):
 
 
 @dataclass(frozen=True, init=False)
-class About(SizeLaw):
+class About(LawByCgf):
     """About ``mean`` individuals, give or take ``sd``: an earlier census with its error, an expert's guess.
 
     The law is negative binomial where sd² is above the mean, Poisson where it is the mean, and a Gaussian on the whole numbers
@@ -399,16 +397,6 @@ class About(SizeLaw):
     def mean_and_size(self) -> tuple[float, float] | None:  # type: ignore[override]
         """Those of the law it stands for."""
         return self.law.mean_and_size
-
-    @property
-    def mean(self) -> float:
-        """E N."""
-        return self.law.mean
-
-    @property
-    def variance(self) -> float:
-        """Var N."""
-        return self.law.variance
 
     @property
     def text(self) -> str:
@@ -561,7 +549,7 @@ class Unknown(SizeLaw):
 
 
 @dataclass(frozen=True)
-class Within(SizeLaw):
+class Within(LawByCgf):
     """A law cut off where the counts leave nothing outside; not normalised, so that the evidence stays the law's."""
 
     law: SizeLaw
@@ -574,16 +562,6 @@ class Within(SizeLaw):
         step = max(1.0, math.ceil((self.high - self.low) / MOST_SUMMED))
         n = np.arange(self.low, self.high + 1.0, step)
         return n, self.law.log_pmf(n) + math.log(step)
-
-    @property
-    def mean(self) -> float:
-        """Of the sizes within."""
-        return self.cgf(0.0).mean
-
-    @property
-    def variance(self) -> float:
-        """Of the sizes within."""
-        return self.cgf(0.0).variance
 
     @property
     def least(self) -> int:
@@ -611,7 +589,7 @@ class Within(SizeLaw):
 
 
 @dataclass(frozen=True)
-class TotalSize(SizeLaw):
+class TotalSize(LawByCgf):
     """The law of the number of all individuals: ``others`` who are known to be there, and groups whose numbers of units have laws."""
 
     laws: tuple[SizeLaw, ...]
@@ -622,16 +600,6 @@ class TotalSize(SizeLaw):
     @property
     def _weighted(self) -> list[tuple[SizeLaw, int]]:
         return list(zip(self.laws, self.weights or (1,) * len(self.laws), strict=True))
-
-    @property
-    def mean(self) -> float:
-        """The laws', and the others."""
-        return sum(weight * law.mean for law, weight in self._weighted) + self.others
-
-    @property
-    def variance(self) -> float:
-        """The laws'."""
-        return sum(weight**2 * law.variance for law, weight in self._weighted)
 
     @property
     def text(self) -> str:
@@ -689,7 +657,7 @@ class TotalSize(SizeLaw):
 
 
 @dataclass(frozen=True)
-class Others(SizeLaw):
+class Others(LawByCgf):
     """The law of N − known, where ``known`` of the N individuals are known by themselves (tagged): p(n + known)."""
 
     law: SizeLaw
@@ -700,16 +668,6 @@ class Others(SizeLaw):
         """Sizes below the number known, which are excluded, and their log probabilities."""
         n = np.arange(self.law.least, self.known, dtype=float)
         return n, self.law.log_pmf(n)
-
-    @property
-    def mean(self) -> float:
-        """Of those who are not known; see `cgf`."""
-        return self.cgf(0.0).mean
-
-    @property
-    def variance(self) -> float:
-        """See `mean`."""
-        return self.cgf(0.0).variance
 
     @property
     def least(self) -> int:

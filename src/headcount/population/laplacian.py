@@ -141,11 +141,6 @@ class LaplacianFactor:
         label = self._part[self.order]
         return tuple(self.order[label == part] for part in range(len(self.order) - self.rank))
 
-    @property
-    def log_determinant(self) -> float:
-        """Log-determinant of S without one row and column of every part (whichever: all give the same)."""
-        return 2.0 * float(np.log(self.root[self.order[: self.rank], np.arange(self.rank)]).sum())
-
     def whiten(self, right: Array) -> Array:
         """Give x with R x = r, shape (rank, k), for r of shape (n, k) that sums to zero on every part."""
         kept = self.order[: self.rank]

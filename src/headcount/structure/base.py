@@ -45,11 +45,6 @@ def selection(site: Site, size: int) -> Array:
     return rows
 
 
-def site_rows(site: Site, table: Domain) -> Array:
-    """The site as a dense ``(K, size)`` matrix on a flat table that contains its scope."""
-    return selection(site, table.part(site.scope).size)[:, table.positions(site.scope)]
-
-
 def margin_rows(table: Domain, onto: Scope) -> Array:
     """The dense 0/1 matrix that sums a flat table down to the flat table of ``onto``."""
     return np.eye(table.part(onto).size)[:, table.positions(onto)]

@@ -86,7 +86,7 @@ class Laplace(GaussianEngine, IterativeEngine):
         centre = self.prior_centre(problem)
         tau, nu = first_sites(centre)
         delta = centre.solve(tau, nu)[0] if tau.any() else tau
-        return _state(centre, delta, nu - tau * delta)
+        return state_at(centre, delta, nu - tau * delta)
 
     def step(self, state: NewtonState) -> NewtonState:
         """One Newton step, shortened until the objective falls and the likelihood is finite."""
@@ -101,7 +101,7 @@ class Laplace(GaussianEngine, IterativeEngine):
         size = float(gap.max(initial=0.0))
         length = 1.0
         for _ in range(HALVINGS):
-            new = _state(
+            new = state_at(
                 centre,
                 state.delta + length * (delta - state.delta),
                 state.pull + length * (pull - state.pull),
@@ -133,15 +133,10 @@ class Laplace(GaussianEngine, IterativeEngine):
 
     def finish(self, state: NewtonState) -> Beliefs:
         """The Gaussian with the curvature at the mode."""
-        return _gaussian(state)
+        return gaussian(state)
 
 
-def gaussian_at(centre: Centre, delta: Array) -> GaussianBeliefs:
-    """The Gaussian whose sites have the likelihood's slope and curvature at the deviations ``delta``."""
-    return _gaussian(_state(centre, delta, np.zeros_like(delta)))
-
-
-def _gaussian(state: NewtonState) -> GaussianBeliefs:
+def gaussian(state: NewtonState) -> GaussianBeliefs:
     sites = float((-0.5 * state.tau * state.delta**2 + state.nu * state.delta).sum())
     return gaussian_beliefs(state.centre, state.tau, state.nu, state.value - sites)
 
@@ -186,7 +181,7 @@ def _outside(centre: Centre, delta: Array, has_site: Mask) -> Mask:
     return out
 
 
-def _state(centre: Centre, delta: Array, pull: Array, *, residual: float = np.inf) -> NewtonState:
+def state_at(centre: Centre, delta: Array, pull: Array, *, residual: float = np.inf) -> NewtonState:
     """Evaluate the objective, and the likelihood's slope and curvature, at a point."""
     tau, nu = np.zeros_like(delta), np.zeros_like(delta)
     value = 0.0
