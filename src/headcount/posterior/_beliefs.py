@@ -16,7 +16,7 @@ from headcount.posterior._draws import whole_draws
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headcount._types import Array, Scope
+    from headcount._types import Array, Index, Scope
     from headcount.individual import Model
     from headcount.observe import Problem
     from headcount.posterior.doubt import Learned
@@ -178,6 +178,10 @@ class Beliefs(ABC):
     @abstractmethod
     def covariance(self, a: Scope, b: Scope) -> Array:
         """Posterior covariance between two tables, flattened."""
+
+    def pair_covariance(self, scope: Scope, first: Index, second: Index) -> Array:
+        """Posterior covariances of pairs of entries of one table, by their flat positions."""
+        return np.asarray(self.covariance(scope, scope)[first, second])
 
     def sum_variance(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Variance of Σ w·n over several tables, each with its flat weights; beliefs that know which tables are independent skip those."""

@@ -31,6 +31,8 @@ from headcount.posterior.interval import law_of_count
 from headcount.tables import dense
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from headcount.individual import Model
     from headcount.observe import Problem
 
@@ -120,29 +122,31 @@ class ViewBeliefs(DerivedBeliefs):
         alone = self.base.variance(scope)
         if alone is None:
             return None
-        each = np.asarray(dense(alone), dtype=float).ravel()
-        return self._seen(scope, each) + self._cross(scope, each)
+        each, matrix = np.asarray(dense(alone), dtype=float).ravel(), self.view.matrix(scope)
+        found = matrix.power(2) @ each
+        several = abs(matrix).sign() @ (each > 0) > 1
+        if several.any():
+            found[several] += self._between(scope, matrix[several], each)
+        return found.reshape(self.view.shape(scope))
 
-    def _cross(self, scope: Scope, each: Array) -> Array | float:
-        """What covariances between groups add to the variances of the sums."""
-        matrix = self.view.matrix(scope)
-        several = (matrix @ (each > 0)) > 1
-        if not several.any():
-            return 0.0
-        covariance = self._small_covariance(scope) if matrix.shape[1] <= LARGEST_COVARIANCE else None
-        if covariance is not None:
-            extra = np.diagonal(matrix @ covariance @ matrix.T) - matrix @ each
-        else:
-            draws = self._draws[scope].reshape(CROSS_DRAWS, -1)
-            extra = (matrix @ draws.T).var(axis=1) - matrix @ draws.var(axis=0)
-        return np.where(several, extra, 0.0).reshape(self.view.shape(scope))
-
-    def _small_covariance(self, scope: Scope) -> Array | None:
-        """The base's covariance; None where its structure gives none of flows."""
-        try:
-            return np.asarray(self.base.covariance(scope, scope))
-        except ModelError:
-            return None
+    def _between(self, scope: Scope, matrix: csr_array, each: Array) -> Array:
+        """What covariances between entries of the larger table add to the variances of their sums."""
+        if matrix.shape[1] <= LARGEST_COVARIANCE:
+            sums = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+            live = each[matrix.indices] > 0
+            sums, entries, weights = sums[live], matrix.indices[live], matrix.data[live]
+            one, two = np.nonzero(np.triu(sums[:, None] == sums, 1))
+            try:
+                found = self.base.pair_covariance(scope, entries[one], entries[two])
+            except ModelError:  # the base's structure gives no covariances of flows
+                pass
+            else:
+                between = 2.0 * weights[one] * weights[two] * found
+                return np.bincount(sums[one], between, matrix.shape[0]).astype(
+                    float
+                )  # float where there is none
+        draws = self._draws[scope].reshape(CROSS_DRAWS, -1)
+        return np.asarray((matrix @ draws.T).var(axis=1) - matrix.power(2) @ draws.var(axis=0))
 
     @cached_property
     def _draws(self) -> Mapping[Scope, Array]:

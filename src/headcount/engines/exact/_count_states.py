@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,6 +83,8 @@ LARGEST_LOG = 700.0
 """exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0
 """A share of exp(−36) = 2e-16 is rounding."""
+KEPT = 25_000_000
+"""Numbers, of arrays over count vectors, that are kept while second moments of moves are found: 200 MB."""
 NOBODY = -1
 """The kind of states in which nobody is ever."""
 
@@ -491,9 +493,7 @@ class CountStateBeliefs(ExactBeliefs):
         """Exact posterior mean of a node or a flow table."""
         asked, place = self._asked(scope), self.steps.kinds.tree.place(scope)
         flat = (
-            self._flow(self.forward[asked.begin][None], asked.begin)[0]
-            if asked.rows is None
-            else self.node_law(asked.begin) @ asked.rows
+            self._mean_flows(asked.begin) if asked.rows is None else self.node_law(asked.begin) @ asked.rows
         )
         return np.asarray(place.turn(flat.reshape(place.shape)))
 
@@ -501,7 +501,10 @@ class CountStateBeliefs(ExactBeliefs):
         """Exact posterior variance."""
         asked, place = self._asked(scope), self.steps.kinds.tree.place(scope)
         if asked.rows is None:
-            return np.maximum(np.diag(self.covariance(scope, scope)), 0.0).reshape(self.mean(scope).shape)
+            moves = np.arange(prod(place.shape))
+            squares = self._two_moves(asked.begin, moves, moves).reshape(place.shape)
+            rounded = squares - self._mean_flows(asked.begin) ** 2
+            return np.asarray(place.turn(np.maximum(rounded, 0.0)))  # a variance; below zero is rounding
         law = self.node_law(asked.begin)
         flat = law @ np.square(asked.rows - law @ asked.rows)
         return np.asarray(place.turn(flat.reshape(place.shape)))
@@ -512,9 +515,18 @@ class CountStateBeliefs(ExactBeliefs):
         same_flow = first.flow and second.flow and first.begin == second.begin
         if second.begin < first.end and not same_flow:
             return self.covariance(b, a).T
-        joint = self._flow_pairs(first.begin) if same_flow else self._products(first, second)
+        joint = self._all_moves(first.begin) if same_flow else self._products(first, second)
         places = (self.steps.kinds.tree.place(scope) for scope in (a, b))
         return to_scopes(joint, *places) - np.outer(self.mean(a), self.mean(b))
+
+    def pair_covariance(self, scope: Scope, first: Index, second: Index) -> Array:
+        """Exact; of flows by these pairs alone."""
+        asked, place = self._asked(scope), self.steps.kinds.tree.place(scope)
+        if asked.rows is not None:
+            return super().pair_covariance(scope, first, second)
+        mean, entries = self._mean_flows(asked.begin).ravel(), place.to_scope(np.arange(prod(place.shape)))
+        one, two = entries[first], entries[second]
+        return self._two_moves(asked.begin, one, two) - mean[one] * mean[two]
 
     def count_law(self, scope: Scope) -> tuple[Counts, Array] | None:
         """Of node counts; None for flows."""
@@ -577,20 +589,42 @@ class CountStateBeliefs(ExactBeliefs):
             out[:, i, j] = law[i, j] * (before[i] @ after[j])
         return out
 
-    def _flow_pairs(self, t: int) -> Array:
-        """E[n_ij n_kl | y], (moves, moves): pairs of two individuals, plus each with itself."""
+    def _mean_flows(self, t: int) -> Array:
+        """E[n_ij | y] from node number t to the next, (states, states)."""
+        if t not in self._kept_flows:
+            self._kept_flows[t] = self._flow(self.forward[t][None], t)[0]
+        return self._kept_flows[t]
+
+    @cached_property
+    def _kept_flows(self) -> dict[int, Array]:
+        return {}
+
+    def _two_moves(self, t: int, first: Index, second: Index) -> Array:
+        """E[n_m n_k | y] of pairs of moves (m, k) from node number t, by flat position: of two individuals, and of one where m = k."""
         law, here, there = self.steps.law(t), self.steps.spaces[t], self.steps.spaces[t + 1]
-        out = np.diag(self._flow(self.forward[t][None], t)[0].ravel()).reshape(*law.shape, *law.shape)
-        right, columns = self.seen[t + 1] * self.backward[t + 1], range(law.shape[1])
-        one = [there.without(right, j) for j in columns]
-        after = {(j, l): self.steps.pull(there.without(one[j], l), t) for j in columns for l in columns}
-        for i in range(law.shape[0]):
-            left = here.without(self.forward[t] * here.counts[:, i], i)
-            for k in range(law.shape[0]):
-                two = here.without(left * here.counts[:, k], k)
-                for (j, l), value in after.items():
-                    out[i, j, k, l] += law[i, j] * law[k, l] * (two @ value)
-        return out.reshape(law.size, law.size)
+        right = self.seen[t + 1] * self.backward[t + 1]
+
+        @lru_cache(maxsize=max(KEPT // len(self.forward[t]), 1))
+        def left(i: int, k: int) -> Array:
+            one = here.without(self.forward[t] * here.counts[:, i], i)
+            return here.without(one * here.counts[:, k], k)
+
+        origins, ends = (np.sort(pair, axis=0) for pair in np.divmod([first, second], law.shape[1]))
+        chance = law.ravel()[first] * law.ravel()[second]
+        found = np.where(first == second, self._mean_flows(t).ravel()[first], 0.0)
+        for j, l in np.unique(ends[:, chance > 0], axis=1).T:
+            after = self.steps.pull(there.without(there.without(right, j), l), t)
+            for pair in np.flatnonzero((ends[0] == j) & (ends[1] == l) & (chance > 0)):
+                found[pair] += chance[pair] * (left(*origins[:, pair]) @ after)
+        return found
+
+    def _all_moves(self, t: int) -> Array:
+        """E[n_m n_k | y] of all pairs, (moves, moves)."""
+        size = self.steps.law(t).size
+        found = np.zeros((size, size))
+        upper = np.triu_indices(size)
+        found[upper] = found.T[upper] = self._two_moves(t, *upper)
+        return found
 
     def _products(self, first: Asked, second: Asked) -> Array:
         """E[n_A n_B | y] of an earlier scope A and a later scope B."""
