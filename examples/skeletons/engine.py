@@ -7,14 +7,15 @@ import numpy as np
 
 import headcount as hc
 from headcount.engines import IterativeEngine
-from headcount.posterior._beliefs import PointBeliefs
+from headcount.observe import ClosedProblem
+from headcount.posterior import PointBeliefs
 
 
 @dataclass(frozen=True)
 class MyState:
     """What the next step needs; a step makes a new one."""
 
-    problem: hc.Problem
+    problem: ClosedProblem
     model: hc.Model
     change: float = np.inf
 
@@ -29,8 +30,8 @@ class MyEngine(IterativeEngine):
 
     def init(self, problem, rng):
         """The first state; refuse here what the engine cannot do, and name an engine that can."""
-        if problem.groups is not None:
-            raise ValueError("MyEngine takes one population; for groups use TiltedEP")
+        if problem.traits.correlated:
+            raise ValueError("MyEngine takes independent errors; for correlated ones use TiltedEP")
         return MyState(problem, problem.model)
 
     def step(self, state):

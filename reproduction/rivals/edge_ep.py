@@ -64,7 +64,7 @@ from headcount.structure.base import selection
 if TYPE_CHECKING:
     from headcount._types import Array, Index
     from headcount.individual import RootedTree
-    from headcount.observe import Observation, Problem
+    from headcount.observe import ClosedProblem, Observation
 
 
 NEWTON_DECREMENT = 1e-16
@@ -330,15 +330,15 @@ class EdgeEP(IterativeEngine):
     tolerance: float = 1e-9
     max_iterations: int = 200
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         return int(matrices_memory(sizes(problem), self.use))
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """See `Engine`."""
         return matrices_seconds(sizes(problem), self.use, speed)
 
-    def init(self, problem: Problem, rng: np.random.Generator | None = None) -> EdgeState:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator | None = None) -> EdgeState:
         """Messages downwards are the prior, messages upwards say nothing."""
         del rng
         _check(problem)
@@ -407,14 +407,14 @@ class EdgeEP(IterativeEngine):
         return gaussian(state_at(centre, delta, np.zeros_like(delta)))
 
 
-def rough_noises(problem: Problem) -> str:
+def rough_noises(problem: ClosedProblem) -> str:
     """The kinds of noise that have no slope or curvature everywhere."""
     return ", ".join(
         sorted({type(s.noise).__name__ for s in problem.sites if s.noise.exact or not s.noise.smooth})
     )
 
 
-def _check(problem: Problem) -> None:
+def _check(problem: ClosedProblem) -> None:
     """Refuse what EdgeEP is not made for, all at once."""
     wrong = []
     if problem.model.rooted() is None:

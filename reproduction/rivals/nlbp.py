@@ -25,7 +25,7 @@ from reproduction.rivals.edge_ep import rough_noises
 
 if TYPE_CHECKING:
     from headcount._types import Array
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class NLBP(IterativeEngine):
     tolerance: float = 1e-8
     max_iterations: int = 5000
 
-    def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NLBPState:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator | None = None) -> NLBPState:
         """Start at the prior's expected counts, or just inside the domain of a likelihood that is not finite there."""
         del rng
         if rough := rough_noises(problem):

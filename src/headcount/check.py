@@ -469,7 +469,7 @@ def _whole_test(problem: Problem, ahead: Posterior, counts: Any, weight: Array, 
     rng = np.random.default_rng(ALARM_SEED)
     try:
         tables = ahead.beliefs.sample(ALARM_DRAWS, rng=rng, integer=True)
-        again = replicates(problem, drawn_entries(problem, tables), rng)[:, counts.place]
+        again = replicates(problem, drawn_entries(problem.sites, tables), rng)[:, counts.place]
     except (DrawError, NotImplementedError):
         return GammaTest(value, mean, math.sqrt(2.0 * mean), math.sqrt(8.0 / max(mean, 1.0))).above
     drawn = again - counts.mean

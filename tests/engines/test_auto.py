@@ -114,7 +114,7 @@ def test_a_handful_of_individuals_on_a_larger_map_is_sampled():
     problem = hc.Problem(model, 4, hc.Gaussian(counts + rng.normal(0, 0.3, counts.shape), sd=0.3))
     assert select(problem).engine == PathGibbs()
     assert select(problem, sampling=False).engine == TiltedEP()
-    post, exact = hc.infer(problem), Enumerate().run(problem, rng=rng, progress=False).beliefs
+    post, exact = hc.infer(problem), Enumerate().run(problem.core, rng=rng, progress=False).beliefs
     assert (post.status.value, post.outcome.info["seed"], post.log_evidence) == ("sampled", 0, None)
     assert "seed 0" in post.outcome.info["chosen"].reason
     for t in range(4):
@@ -138,7 +138,7 @@ def test_no_engine_is_picked_that_does_not_fit():
     """Where covariances are too large MAP is picked, and where MAP is too large nothing is; both numbers are said."""
     world = hc.simulate.birds(side=6, population=300, steps=4, rng=1)
     problem = hc.Problem(world.model, 300, hc.Poisson(world.observed))
-    need = memory.readable_bytes(TiltedEP().memory(problem))
+    need = memory.readable_bytes(TiltedEP().memory(problem.core))
     with memory.limited("200kB"):
         choice = select(problem)
         assert choice.engine == MAP()

@@ -96,7 +96,7 @@ def test_certain_entries_are_those_that_all_populations_share(seed):
     ]
     fixed = (np.ptp(every, axis=0) == 0) & (np.asarray(model.marginal((0, 1))) > 0)
     found = np.zeros((3, 3), dtype=bool)
-    for site in TableProgram(problem).certain():
+    for site in TableProgram(problem.core).certain():
         if site.scope == (0, 1):
             found.ravel()[site.index] = True
             np.testing.assert_array_equal(every[0].ravel()[site.index], site.noise.counts)

@@ -207,7 +207,7 @@ def test_engines_of_independent_individuals_say_so(engine):
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent.*TiltedEP"):
         hc.infer(asked, engine, rng=1)
     with pytest.raises(ValueError, match=rf"{engine.name} takes independent"):
-        engine.run(asked, rng=np.random.default_rng(1), progress=False)
+        engine.run(asked.core, rng=np.random.default_rng(1), progress=False)
 
 
 @pytest.mark.parametrize("engine", [Enumerate(), Gibbs(), PathGibbs()], ids=lambda engine: engine.name)
@@ -332,7 +332,9 @@ def test_large_maps_of_overdispersion_are_solved_without_matrices(monkeypatch):
     step = sparse.csr_array(0.9 * np.eye(cells) + 0.1 * np.roll(np.eye(cells), 1, axis=1))
     model = MarkovChain(np.full(cells, 1 / cells), step, length=3)
     asked = hc.Problem(model, 4000, [hc.Poisson(np.full((3, cells), 10.0))])
-    alone, together = (engine.memory(asked) for engine in (TiltedEP(structure="matrix-free"), TiltedEP()))
+    alone, together = (
+        engine.memory(asked.core) for engine in (TiltedEP(structure="matrix-free"), TiltedEP())
+    )
     monkeypatch.setattr("headcount.memory.limit", lambda: (alone + together) // 2)
     assert select(asked).engine.structure == "matrix-free"
     for dispersion in (hc.Flocks(2), hc.Overdispersion(rho=0.05)):

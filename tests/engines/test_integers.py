@@ -52,6 +52,6 @@ def test_samplers_hold_such_populations(people):
         hc.engines.PathGibbs(chains=1, burn_in=6, sweeps=8, batches=2, draws=2),
         Gibbs(chains=1, burn_in=100, moves=400, draws=100, configurations=2),
     ):
-        found = engine.run(problem(people), rng=np.random.default_rng(1), progress=False).beliefs
+        found = engine.run(problem(people).core, rng=np.random.default_rng(1), progress=False).beliefs
         assert (found.node_draws[..., :2].sum(axis=-1) == people).all()
         assert (found.sample(2, rng=np.random.default_rng(2))[0, 1].sum(axis=(1, 2)) == people).all()

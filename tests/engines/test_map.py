@@ -38,7 +38,7 @@ NOISES = {
 
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_the_gradient_is_that_of_the_value(noise):
-    state = MAP().init(problem(noise))
+    state = MAP().init(problem(noise).core)
     x = state.search.point.x + 0.3
     point = state.objective(x)
     for k in range(0, len(x), 3):
@@ -48,7 +48,7 @@ def test_the_gradient_is_that_of_the_value(noise):
 
 
 def test_a_pull_under_which_weights_underflow_has_a_value():
-    objective = MAP().init(problem(hc.Poisson)).objective
+    objective = MAP().init(problem(hc.Poisson).core).objective
     x = np.full(len(objective.dual.entries), 3.0)
     x[0] = -5.0  # a pull of about 6000 nats
     assert np.isfinite(objective(x).value)
@@ -56,7 +56,7 @@ def test_a_pull_under_which_weights_underflow_has_a_value():
 
 def test_a_state_can_be_stepped_from_twice():
     engine = MAP()
-    states = [engine.init(problem(hc.Poisson))]
+    states = [engine.init(problem(hc.Poisson).core)]
     for _ in range(30):  # more than the memory's buffers hold
         states.append(engine.step(states[-1]))
     for before, after in reversed(

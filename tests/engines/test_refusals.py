@@ -127,9 +127,13 @@ def test_auto_is_the_default(automatic):
 
 
 def test_an_engine_by_itself_refuses_what_must_be_reduced_first():
-    """`run` takes a known number of individuals without groups; `infer` brings other problems to that form."""
+    """`run` takes what engines solve, of a known number where an engine knows no other; `infer` brings problems to that form."""
     model = hc.MarkovChain([0.5, 0.5], np.full((2, 2), 0.5), length=2)
     asked = hc.Problem(model, hc.Between(10, 30), hc.Poisson([[9.0, 11.0], [10.0, 8.0]]))
-    with pytest.raises(ValueError, match=r"TiltedEP\.run takes a known number .*headcount\.infer"):
+    with pytest.raises(
+        ValueError, match=r"TiltedEP\.run takes what engines solve, problem\.core.*headcount\.infer"
+    ):
         TiltedEP().run(asked, rng=np.random.default_rng(0), progress=False)
+    with pytest.raises(ValueError, match=r"PathGibbs\.run takes a known number .*headcount\.infer"):
+        PathGibbs().run(asked.core, rng=np.random.default_rng(0), progress=False)
     assert hc.infer(asked, TiltedEP()).status.good

@@ -47,7 +47,7 @@ def test_tilts_hold_exact_margins_whatever_the_others_are():
     model = hc.MarkovChain(rng.dirichlet(np.ones(4)), rng.dirichlet(np.ones(4), size=4), length=3)
     y = np.array([10.0, 0.0, 25.0, 5.0])
     problem = hc.Problem(model, 40, [hc.Poisson({0: np.ones(4), 2: np.ones(4)}), hc.Exact(y, on=1)])
-    roles = Roles.of(Tilts(problem))
+    roles = Roles.of(Tilts(problem.core))
     g = rng.normal(size=12)
     g[8 + 1] = -np.inf  # an exact zero
     new = meet_exact_margins(roles, g)
@@ -75,7 +75,7 @@ def test_blunt_readings_need_no_whole_numbers():
     model = hc.MarkovChain([0.5, 0.5], STAYS, length=3)
     problem = hc.Problem(model, 80, [hc.Gaussian([27.2, 53.1], sd=1.5, on=1)])
     assert select(problem).engine == TiltedEP()
-    assert not Roles.of(Tilts(problem), whole=True).active.any()
+    assert not Roles.of(Tilts(problem.core), whole=True).active.any()
 
 
 def test_hard_weights_converge():
@@ -167,7 +167,7 @@ def test_readings_are_not_sharp_where_rounding_is_wider():
     for population, whole in ((10**6, True), (10**12, False)):
         half = population / 2
         problem = hc.Problem(model, population, [hc.Gaussian([half, half], sd=0.3, on=1)])
-        assert Roles.of(Tilts(problem), whole=True).active.all() == whole
+        assert Roles.of(Tilts(problem.core), whole=True).active.all() == whole
         assert ("whole numbers" in select(problem).reason) == whole
 
 

@@ -96,10 +96,10 @@ def test_a_start_that_misleads_is_left(shift):
     rng = np.random.default_rng(2)
     model = hc.MarkovChain([0.5, 0.3, 0.2], rng.dirichlet(np.ones(3), 3), length=5)
     problem = hc.Problem(model, 300, hc.Poisson(rng.poisson(60.0, (5, 3))))
-    own = TiltedEP().run(problem, rng=rng, progress=False)
+    own = TiltedEP().run(problem.core, rng=rng, progress=False)
     given = {name: np.asarray(own.beliefs.diagnostics[name]) for name in ("g", "tau", "eta")}
     start = given | {"g": given["g"] + shift * rng.normal(size=given["g"].shape)}
-    found = TiltedEP().run(problem, rng=rng, progress=False, start=start)
+    found = TiltedEP().run(problem.core, rng=rng, progress=False, start=start)
     assert found.status.good
     np.testing.assert_allclose(found.beliefs.mean((4,)), own.beliefs.mean((4,)), atol=1e-3)
 

@@ -125,7 +125,8 @@ def test_expected_flows_are_the_slope_of_the_evidence(together):
         people = int(rows.sum())
         chain = hc.MarkovChain(rows / people, np.eye(6), length=2)
         state = TableBP(tolerance=1e-12).init(
-            hc.Problem(chain, people, hc.Exact(np.array([rows, rows], dtype=float))), np.random.default_rng(0)
+            hc.Problem(chain, people, hc.Exact(np.array([rows, rows], dtype=float))).core,
+            np.random.default_rng(0),
         )
         table = step_table(p, kappa, rows, columns)
         engine, state = (
@@ -253,13 +254,15 @@ def test_messages_that_alternate_are_damped():
             hc.simulate.population(chain, int(rng.integers(6, 12)), rng=seed).counts, dtype=float
         )
         problem = hc.Problem(chain, int(counts[0].sum()), hc.Exact(counts))
-        assert TableBP(exchanges=0).run(problem, rng=rng, progress=False).status.good, seed
+        assert TableBP(exchanges=0).run(problem.core, rng=rng, progress=False).status.good, seed
 
 
 def test_messages_of_counts_that_cannot_be_are_kept_without_overflow():
     """Messages of counts with a negligible weight can be any number: what the next run begins with is finite, and nothing warns."""
     chain = hc.MarkovChain([0.5, 0.5], [[[0.9, 0.1], [0.2, 0.8]]])
     engine = TableBP(exchanges=0)
-    state = engine.init(hc.Problem(chain, 9, hc.Exact([[4.0, 5.0], [5.0, 4.0]])), np.random.default_rng(0))
+    state = engine.init(
+        hc.Problem(chain, 9, hc.Exact([[4.0, 5.0], [5.0, 4.0]])).core, np.random.default_rng(0)
+    )
     state.tables[0].message[..., -1] = 1e300
     assert np.isfinite(engine.finish(state).diagnostics["messages"]).all()

@@ -74,7 +74,7 @@ def test_log_likelihood_refuses_tables_it_cannot_use():
 
 
 def traits(model, *observations, population=10):
-    return hc.Problem(model, population, observations).traits
+    return hc.Problem(model, population, observations).core.traits
 
 
 def test_traits_of_the_shape():
@@ -124,7 +124,7 @@ def test_with_model_keeps_the_counts():
     assert twin.model is other
     assert twin.sites is problem.sites
     assert (twin.population, twin.observations) == (problem.population, problem.observations)
-    assert twin.traits == hc.Problem(other, 10, problem.observations).traits
+    assert twin.core.traits == hc.Problem(other, 10, problem.observations).core.traits
 
 
 def test_with_model_checks_what_the_model_decides():

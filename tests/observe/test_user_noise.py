@@ -84,12 +84,12 @@ def test_user_noise_binds_like_ours():
     first, second = problem.sites
     np.testing.assert_array_equal(first.noise.scale, [1])
     np.testing.assert_array_equal(second.noise.scale, [1, 2])
-    assert problem.traits.count_noise
-    assert not problem.traits.log_concave
+    assert problem.core.traits.count_noise
+    assert not problem.core.traits.log_concave
     expected = stats.cauchy.logpdf([3, 1, 2], [5, 4, 6], [1, 1, 2]).sum()
     tables = {0: [5.0, 5], 1: [4.0, 6]}
     assert problem.log_likelihood(tables) == pytest.approx(expected, abs=1e-12)
-    assert hc.Problem(chain(), 10, PlainPoisson([[1, 2]] * 3)).traits.entries == 6
+    assert hc.Problem(chain(), 10, PlainPoisson([[1, 2]] * 3)).core.traits.entries == 6
 
 
 def test_fields_that_are_no_numbers_are_carried_along():

@@ -242,7 +242,7 @@ def test_prior_moments_of_overdispersion_are_those_of_the_structure(dispersion: 
     model = hc.MarkovChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], length=4)
     nodes = hc.Problem(model, 100, [hc.Poisson(np.full((4, 2), 50.0))], dispersion=dispersion)
     prior = hc.infer(hc.Problem(model, 100, dispersion=dispersion))
-    mean, covariance = prior_moments(nodes, nodes.sites)
+    mean, covariance = prior_moments(nodes.core, nodes.sites)
     found = np.block([[prior.beliefs.covariance((a,), (b,)) for b in range(4)] for a in range(4)])
     np.testing.assert_allclose(covariance, found, atol=1e-10)
     np.testing.assert_allclose(mean, np.concatenate([100 * model.marginal((t,)) for t in range(4)]))
@@ -250,7 +250,7 @@ def test_prior_moments_of_overdispersion_are_those_of_the_structure(dispersion: 
         model, 100, [hc.Poisson([[40.0, 10.0], [20.0, 30.0]], on=(1, 2))], dispersion=dispersion
     )
     np.testing.assert_allclose(
-        prior_moments(flows, flows.sites)[1], prior.beliefs.covariance((1, 2), (1, 2)), atol=1e-10
+        prior_moments(flows.core, flows.sites)[1], prior.beliefs.covariance((1, 2), (1, 2)), atol=1e-10
     )
 
 
@@ -272,7 +272,7 @@ def test_prior_moments_go_on_from_the_last_that_were_asked_for() -> None:
     for time in (1, 2, 5, 0, 3):
         site = [s for s in problem.sites if s.scope == (time,)]
         for found, alone in zip(
-            prior_moments(problem, site, reached), prior_moments(problem, site), strict=True
+            prior_moments(problem.core, site, reached), prior_moments(problem.core, site), strict=True
         ):
             np.testing.assert_allclose(found, alone, rtol=1e-12)
         assert list(reached) == [time]

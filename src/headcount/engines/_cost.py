@@ -24,7 +24,7 @@ from headcount.structure._clique_passes import DOWN_BYTES, PassesCost, passes_co
 from headcount.structure._variance_draws import NOISE_AT_ONCE, WIDEST, block_width
 
 if TYPE_CHECKING:
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 BYTES = 8
 """Per number."""
@@ -125,7 +125,7 @@ class TableSizes(NamedTuple):
     people: int
 
 
-def sizes(problem: Problem) -> TableSizes:
+def sizes(problem: ClosedProblem) -> TableSizes:
     """The sizes of a problem's tables; nothing large is allocated."""
     model = problem.model
     found = _table_sizes(problem)
@@ -135,11 +135,11 @@ def sizes(problem: Problem) -> TableSizes:
         seen=sum(len(site) for site in problem.sites),
         edges=max(len(model.junction_tree.cliques), 1),
         sparse=is_sparse(problem),
-        people=problem.typical_population,
+        people=max(1, problem.population),
     )
 
 
-def _table_sizes(problem: Problem) -> tuple[int, int, int]:
+def _table_sizes(problem: ClosedProblem) -> tuple[int, int, int]:
     """The first three of `TableSizes`."""
     tree, model = problem.model.rooted(), problem.model
     if tree is None:
@@ -156,25 +156,25 @@ def _table_sizes(problem: Problem) -> tuple[int, int, int]:
     )
 
 
-def _listable(problem: Problem) -> bool:
+def _listable(problem: ClosedProblem) -> bool:
     """Whether the clique tables of a network fit into memory, so that its possible entries can be listed."""
     return problem.model.junction_tree.total_bytes <= memory.limit()
 
 
-def passes_of(problem: Problem) -> tuple[PassesCost, PassesCost] | None:
+def passes_of(problem: ClosedProblem) -> tuple[PassesCost, PassesCost] | None:
     """Cost of passes between the cliques of a model that is no tree: up, and down. None of trees, and of tables that do not fit."""
     if problem.model.rooted() is not None or not _listable(problem):
         return None
     return passes_cost(problem.model.possible, tuple((site.scope, len(site)) for site in problem.sites))
 
 
-def is_sparse(problem: Problem) -> bool:
+def is_sparse(problem: ClosedProblem) -> bool:
     """Whether some transition is a sparse matrix."""
     tree = problem.model.rooted()
     return tree is not None and any(hasattr(m, "nnz") for m in tree.transitions)
 
 
-def without_matrices(problem: Problem, structure: str = "auto") -> bool:
+def without_matrices(problem: ClosedProblem, structure: str = "auto") -> bool:
     """Whether a Gaussian engine will solve this problem by the matrix-free structure."""
     counts = sum(map(len, problem.sites))
     return kind_of(problem.model.rooted(), structure, counts=counts) == "matrix-free"
@@ -209,7 +209,7 @@ class Solving(NamedTuple):
     final_draws: int | None
 
 
-def gaussian_memory(problem: Problem, use: GaussianUse, how: Solving, *, on_device: bool) -> int:
+def gaussian_memory(problem: ClosedProblem, use: GaussianUse, how: Solving, *, on_device: bool) -> int:
     """Bytes of a Gaussian engine at the peak of inference, about; of the computer's own memory, where it runs on a device."""
     size, tree = sizes(problem), problem.model.rooted()
     grids = use.grid * (size.seen if size.seen <= MOST_WITH_GRIDS else MOST_AT_ONCE)
@@ -230,7 +230,7 @@ def matrices_memory(size: TableSizes, use: GaussianUse) -> float:
     return BYTES * (use.matrices * size.squares + use.grid * size.seen)
 
 
-def _held_on_cliques(problem: Problem, use: GaussianUse, size: TableSizes) -> float:
+def _held_on_cliques(problem: ClosedProblem, use: GaussianUse, size: TableSizes) -> float:
     """Bytes of columns between cliques, laws, joint margins and matrices of counts."""
     passes, counts = passes_of(problem), COUNT_MATRICES * size.seen**2 + use.grid * size.seen
     if passes is None:
@@ -240,7 +240,7 @@ def _held_on_cliques(problem: Problem, use: GaussianUse, size: TableSizes) -> fl
     return BYTES * (up.numbers + LAW_COPIES * up.entries + counts) + kept + MAP_BYTES * down.listed
 
 
-def gaussian_device_memory(problem: Problem, use: GaussianUse, kind: str) -> int:
+def gaussian_device_memory(problem: ClosedProblem, use: GaussianUse, kind: str) -> int:
     """Bytes of a device's memory that a Gaussian engine takes at the peak of inference, about."""
     size, held, largest = _on_device(problem)
     held += use.grid * size.seen
@@ -252,13 +252,13 @@ def gaussian_device_memory(problem: Problem, use: GaussianUse, kind: str) -> int
     return int(BYTES * (held + size.tables + FLOW_TABLES * largest + noise + drawn))
 
 
-def point_device_memory(problem: Problem) -> int:
+def point_device_memory(problem: ClosedProblem) -> int:
     """The same of a point estimate: transposed products copy a matrix."""
     size, held, largest = _on_device(problem)
     return int(BYTES * (held + largest + HELD_PER_CELL * size.cells))
 
 
-def _on_device(problem: Problem) -> tuple[TableSizes, int, int]:
+def _on_device(problem: ClosedProblem) -> tuple[TableSizes, int, int]:
     """Sizes, numbers that the distinct transitions take, and entries of the largest."""
     tree = problem.model.rooted()
     assert tree is not None
@@ -268,7 +268,7 @@ def _on_device(problem: Problem) -> tuple[TableSizes, int, int]:
     return sizes(problem), held, max(moves, default=0)
 
 
-def point_memory(problem: Problem, *, on_device: bool) -> int:
+def point_memory(problem: ClosedProblem, *, on_device: bool) -> int:
     """Bytes of a point estimate; of the computer's own memory, where it runs on a device."""
     size = sizes(problem)
     if on_device:
@@ -280,7 +280,7 @@ def point_memory(problem: Problem, *, on_device: bool) -> int:
     return int(BYTES * ((HELD_TABLES + packed) * size.tables + per_cell))
 
 
-def point_seconds(problem: Problem) -> float:
+def point_seconds(problem: ClosedProblem) -> float:
     """Seconds of a point estimate."""
     size = sizes(problem)
     if problem.model.rooted() is None:
@@ -292,14 +292,14 @@ def point_seconds(problem: Problem) -> float:
     return float(iterations * once)
 
 
-def _network_iterations(problem: Problem, size: TableSizes) -> tuple[int, float]:
+def _network_iterations(problem: ClosedProblem, size: TableSizes) -> tuple[int, float]:
     """Iterations of a point estimate on a network, and the seconds of one."""
     once = ENTRY_PASSED * size.tables + CLIQUE_PASSED * size.edges
     gaussian = problem.traits.all_gaussian
     return (GAUSSIAN_ITERATIONS + size.seen // COUNTS_PER_ITERATION if gaussian else OTHER_ITERATIONS), once
 
 
-def gaussian_seconds(problem: Problem, use: GaussianUse, how: Solving, speed: float) -> float:
+def gaussian_seconds(problem: ClosedProblem, use: GaussianUse, how: Solving, speed: float) -> float:
     """Seconds of a Gaussian engine at so many floating-point operations per second."""
     size, tree = sizes(problem), problem.model.rooted()
     if without_matrices(problem, how.structure):
@@ -317,7 +317,7 @@ def matrices_seconds(size: TableSizes, use: GaussianUse, speed: float) -> float:
     return float(use.sweeps * (operations / speed + SWEEP_OVERHEAD * size.edges))
 
 
-def _seconds_on_cliques(problem: Problem, use: GaussianUse, size: TableSizes, speed: float) -> float:
+def _seconds_on_cliques(problem: ClosedProblem, use: GaussianUse, size: TableSizes, speed: float) -> float:
     """Belief propagation for the centre, covariances of the observed counts at every law, and at the end those of every variable."""
     passes = passes_of(problem)
     if passes is None:
@@ -351,12 +351,12 @@ def _seconds_without_matrices(how: Solving, size: TableSizes, *, tree: bool) -> 
     return float(drawn * (each * size.tables + FREE_COUNT * size.seen) + again)
 
 
-def other_memory(problem: Problem) -> int:
+def other_memory(problem: ClosedProblem) -> int:
     """Bytes of an engine that says nothing of its own."""
     return BYTES * OTHER_TABLES * sizes(problem).tables
 
 
-def writing_memory(problem: Problem, *, point: bool, copies: float) -> int:
+def writing_memory(problem: ClosedProblem, *, point: bool, copies: float) -> int:
     """Bytes that writing the results takes beside what inference holds, about; ``copies`` of the joint draws at once."""
     tables = sizes(problem).tables
     columns = POINT_COLUMNS if point else SPREAD_COLUMNS
@@ -370,7 +370,7 @@ def _drawn(tables: int, *, point: bool) -> int:
     return drawn if drawn >= FEWEST_FILE_DRAWS * tables else 0
 
 
-def writing_seconds(problem: Problem, *, point: bool, initial_known: bool) -> float:
+def writing_seconds(problem: ClosedProblem, *, point: bool, initial_known: bool) -> float:
     """Seconds to check the fit and write the results with all flows, about."""
     tables = sizes(problem).tables
     row = WRITTEN_ROW if initial_known else LEARNED_ROW

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from headcount._types import Array, Index, Mask
-    from headcount.observe import Observation, Problem
+    from headcount.observe import ClosedProblem, Observation
 
 ROUNDED = 1e-6
 """A miss this small may be rounding, where the search finds nothing better."""
@@ -342,7 +342,7 @@ class _Parts(NamedTuple):
     """Σ|Nμ − n*|, where it can be mended."""
 
 
-def _not_finite(problem: Problem) -> str:
+def _not_finite(problem: ClosedProblem) -> str:
     """Where noises have no finite log-probability, slope or curvature at the counts that the model expects."""
     wrong = []
     for site in problem.sites:
@@ -542,21 +542,21 @@ class MAP(IterativeEngine):
     max_iterations: int = 5000
     device: Literal["cpu", "cuda"] = "cpu"
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         return point_memory(problem, on_device=self.device != "cpu")
 
-    def device_memory(self, problem: Problem) -> int:
+    def device_memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         return 0 if self.device == "cpu" or problem.model.rooted() is None else point_device_memory(problem)
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """See `Engine`."""
         del speed
         return point_seconds(problem)
 
     def init(
-        self, problem: Problem, rng: np.random.Generator | None = None, *, g: Array | None = None
+        self, problem: ClosedProblem, rng: np.random.Generator | None = None, *, g: Array | None = None
     ) -> MapState:
         """Start at the data's own estimate (g = 0), or at given tilts."""
         del rng
@@ -574,7 +574,7 @@ class MAP(IterativeEngine):
             at = tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
         return MapState.start(DualObjective(tilts, dual_of(tilts.problem.noises, at)), g)
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
+    def resume(self, problem: ClosedProblem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
         """Start at the tilts of a similar problem."""
         return self.init(problem, rng, g=start.get("g"))
 

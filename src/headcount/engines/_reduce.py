@@ -31,9 +31,9 @@ from headcount.structure import Contradiction
 if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.individual import RootedTree
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem, Problem
 
-    Run = Callable[[Problem, Mapping[str, Any] | None], Outcome]
+    Run = Callable[[ClosedProblem, Mapping[str, Any] | None], Outcome]
 
 PHI_TOLERANCE = 1e-3
 """Relative change of phi at which the counts that rho is read at are settled: standard deviations are then right to 0.05 %."""
@@ -87,10 +87,6 @@ def _answered(
     start: Mapping[str, Any] | None,
 ) -> Outcome:
     """`answer`, before contradictions among exact counts are named."""
-
-    def run(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
-        return engine.run(asked, rng=rng, progress=progress, start=last)
-
     if problem.together.estimated:
         raise ValueError(
             "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
@@ -110,16 +106,29 @@ def _answered(
     elif asked.numbers is not None and not engine.takes_numbers:
         candidates = _candidates(engine, problem)
         asked = problem.of_candidates(candidates)
-    require_dispersion(engine, asked)
+    found = answer_closed(engine, asked, rng=rng, progress=progress, start=start)
+    return found if problem.plain else replace(found, beliefs=_seen(problem, found, candidates))
 
-    def settled(asked: Problem, last: Mapping[str, Any] | None) -> Outcome:
+
+def answer_closed(
+    engine: Engine,
+    problem: ClosedProblem,
+    *,
+    rng: np.random.Generator,
+    progress: bool | None,
+    start: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Run an engine on a core that it takes: rho is read at its own counts, and a law of N is cut off where counts exclude it."""
+    require_dispersion(engine, problem)
+
+    def run(asked: ClosedProblem, last: Mapping[str, Any] | None) -> Outcome:
+        return engine.run(asked, rng=rng, progress=progress, start=last)
+
+    def settled(asked: ClosedProblem, last: Mapping[str, Any] | None) -> Outcome:
         # An engine without phi draws the rows itself, or there is nothing to settle.
         return _phi_settled(asked, run, last, rng) if engine.takes_dispersion else run(asked, last)
 
-    found = _between_likely_sizes(asked, settled, start) if engine.takes_numbers else settled(asked, start)
-    if asked is problem:
-        return found
-    return replace(found, beliefs=_seen(problem, found, candidates))
+    return _between_likely_sizes(problem, settled, start) if engine.takes_numbers else settled(problem, start)
 
 
 def _contradiction(problem: Problem, error: Exception) -> str:
@@ -165,7 +174,7 @@ def counted_size(problem: Problem) -> Candidates | None:
     return Candidates(replace(cloud, members=tuple(members)), (), cloud)
 
 
-def _is_empty(core: Problem) -> bool:
+def _is_empty(core: ClosedProblem) -> bool:
     """Whether exact zeros leave nobody, in a population of unknown size."""
     exact = [site for site in core.sites if site.noise.exact]
     if core.numbers is None or not exact or any(np.any(site.noise.counts) for site in exact):
@@ -199,7 +208,7 @@ SIZE_ROUNDS = 4
 """Poisson laws tried as the first guess of a size; each leaves 1/(1 + T) of the distance where T times are counted."""
 
 
-def _between_likely_sizes(asked: Problem, run: Run, start: Mapping[str, Any] | None) -> Outcome:
+def _between_likely_sizes(asked: ClosedProblem, run: Run, start: Mapping[str, Any] | None) -> Outcome:
     """Run with a law of sizes that says little cut off where the counts exclude it; as it is where they leave it wide."""
     laws = () if asked.numbers is None else asked.numbers.laws
     wide = [k for k, law in enumerate(laws) if law.variance > (SAYS_LITTLE * law.mean) ** 2]
@@ -222,7 +231,7 @@ def _between_likely_sizes(asked: Problem, run: Run, start: Mapping[str, Any] | N
     return run(asked, start)
 
 
-def _likely_window(core: Problem, k: int) -> tuple[int, int] | None:
+def _likely_window(core: ClosedProblem, k: int) -> tuple[int, int] | None:
     """Sizes of group k around what the counts tell, wide enough to leave nothing out; None where that is no narrow window.
 
     The counts' own estimate and its sd are the answer under a Poisson law, less that law: both are taken as Gaussian.
@@ -248,7 +257,7 @@ def _likely_window(core: Problem, k: int) -> tuple[int, int] | None:
     return low, high
 
 
-def _size_of(beliefs: Any, core: Problem, k: int) -> tuple[float, float]:
+def _size_of(beliefs: Any, core: ClosedProblem, k: int) -> tuple[float, float]:
     """Mean and standard deviation of the size of group k on the larger graph (of a network, which is one group, its total)."""
     scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
     mean = np.ravel(np.asarray(beliefs.mean(scope)))
@@ -300,7 +309,7 @@ def _candidates(engine: Engine, problem: Problem) -> Candidates:
     return cloud.candidates([size.high for size in sizes], [size.mean for size in sizes])
 
 
-def require_dispersion(engine: Engine, problem: Problem) -> None:
+def require_dispersion(engine: Engine, problem: ClosedProblem) -> None:
     """Refuse a problem of individuals that move together, where the engine knows independent ones only."""
     together = problem.together
     taken = engine.takes_dispersion or (engine.draws_rows and together.rho is not None)
@@ -310,7 +319,7 @@ def require_dispersion(engine: Engine, problem: Problem) -> None:
         raise independent_only(engine, problem)
 
 
-def _not_whole(problem: Problem, size: float) -> list[str]:
+def _not_whole(problem: ClosedProblem, size: float) -> list[str]:
     """Why flocks cannot be counted as units."""
     found = [
         f"{site.names[int(k)]}: the exact count {site.noise.counts[k]:g} is no multiple of the flocks' size {size:g}"
@@ -325,7 +334,7 @@ def _not_whole(problem: Problem, size: float) -> list[str]:
 
 
 def _phi_settled(
-    problem: Problem, run: Run, start: Mapping[str, Any] | None, rng: np.random.Generator
+    problem: ClosedProblem, run: Run, start: Mapping[str, Any] | None, rng: np.random.Generator
 ) -> Outcome:
     r"""Run with :math:`\phi_i = 1 + (\hat n_i - 1)\rho` at the run's own expected counts: a fixed point, each round started from the last.
 
@@ -370,7 +379,7 @@ def _clumped(rows: Sequence[Array] | None, beliefs: Beliefs) -> dict[str, str]:
 
 
 def _first_counts(
-    problem: Problem, tree: RootedTree, start: Mapping[str, Any] | None, rng: np.random.Generator
+    problem: ClosedProblem, tree: RootedTree, start: Mapping[str, Any] | None, rng: np.random.Generator
 ) -> dict[Any, Array]:
     """Counts of every variable at which phi is first read: those that a run on a similar problem left, else MAP's if they moved alone.
 

@@ -189,22 +189,21 @@ def plan(
     'TiltedEP'
     """
     known, size_known = problem.model.initial_known, problem.size_known
-    problem = problem.core
-    choice = chosen(problem, engine)
+    core, choice = problem.core, chosen(problem, engine)
     speed = operations_per_second() if rate is None else rate
     picked = choice.engine
-    memory = picked.memory(problem)
-    writing = memory + writing_memory(problem, point=picked.point, copies=picked.draw_copies)
-    seconds = picked.seconds(problem, speed)
+    memory = picked.memory(core)
+    writing = memory + writing_memory(core, point=picked.point, copies=picked.draw_copies)
+    seconds = picked.seconds(core, speed)
     if parameters:
         runs = (FIT_RUNS + FIT_RUNS_EACH * parameters) * (1 if size_known else SIZE_RUNS)
         seconds = FIT_ONCE + runs * seconds
-        more = BYTES * min(parameters * sizes(problem).tables, MOST_RESPONSES)
+        more = BYTES * min(parameters * sizes(core).tables, MOST_RESPONSES)
         memory, writing = memory + more, writing + more
     elif not known:
         seconds *= INITIAL_RUNS
-    after = writing_seconds(problem, point=picked.point, initial_known=known)
-    return Plan(picked.name, choice.reason, memory, writing, seconds, picked.device_memory(problem), after)
+    after = writing_seconds(core, point=picked.point, initial_known=known)
+    return Plan(picked.name, choice.reason, memory, writing, seconds, picked.device_memory(core), after)
 
 
 MOST_RESPONSES = 20_000_000

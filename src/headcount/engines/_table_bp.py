@@ -37,7 +37,7 @@ from scipy.special import gammaln
 
 from headcount._compile import kernel
 from headcount.engines._cost import BYTES, sizes
-from headcount.engines._reduce import answer
+from headcount.engines._reduce import answer_closed
 from headcount.engines._tilting import read_twice
 from headcount.engines.engine import IterativeEngine, Rule, number, whole
 from headcount.engines.sampling._arrays import row_kappa
@@ -58,7 +58,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     from headcount._types import Array, Counts, Scope
     from headcount.individual import Model, RootedTree
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 DAMPED_FROM, DAMPING = 300, 0.5
 """Sweep from which messages are averaged (geometrically) with the last ones, and the share of the last. Damping is for tables of three
@@ -124,7 +124,7 @@ class StepTable(NamedTuple):
 class MessageState(NamedTuple):
     """All tables, the changes of their means in the last sweep, and their log Z."""
 
-    problem: Problem
+    problem: ClosedProblem
     tables: tuple[StepTable, ...]
     changes: Array
     log_sums: Array
@@ -208,11 +208,11 @@ class TableBP(IterativeEngine):
         "seed": whole(least=0),
     }
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         return BYTES * TABLE_ARRAYS * sizes(problem).tables * (1 + largest_count(problem))
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """See `Engine`."""
         del speed
         size = sizes(problem)
@@ -222,7 +222,7 @@ class TableBP(IterativeEngine):
             steps += REMOVAL_SWEEPS * size.people**2 * size.edges / 2
         return float(TABLE_SWEEPS * TABLE_PRODUCT * table_work(problem) + TABLE_EXCHANGE * steps)
 
-    def init(self, problem: Problem, rng: np.random.Generator) -> MessageState:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator) -> MessageState:
         """Every message even."""
         del rng
         misfit = table_bp_misfit(problem)
@@ -252,7 +252,9 @@ class TableBP(IterativeEngine):
         shape = len(tables)
         return MessageState(problem, tables, np.full(shape, np.inf), np.zeros(shape), root)
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> MessageState:
+    def resume(
+        self, problem: ClosedProblem, rng: np.random.Generator, start: Mapping[str, Any]
+    ) -> MessageState:
         """From the messages of the last run, where its tables had the same size."""
         state = self.init(problem, rng)
         messages = start.get("messages")
@@ -327,7 +329,7 @@ class TableBP(IterativeEngine):
             evidence = state.root + sum(t.outside + value for t, (value, _) in zip(tables, sums, strict=True))
             found["log_evidence_mc_error"] = math.sqrt(sum(error**2 for _, error in sums))
         elif self.exchanges:
-            other = answer(TiltedEP(), state.problem, rng=rng, progress=False)
+            other = answer_closed(TiltedEP(), state.problem, rng=rng, progress=False)
             both: list[float] = [bethe] if self._settled(state) else []
             if other.status.good and other.beliefs.log_evidence is not None:
                 both.append(other.beliefs.log_evidence)
@@ -347,7 +349,7 @@ class TableBP(IterativeEngine):
 _NONE_AGREES = "no population agrees with the counts: some of them cannot have come about by possible moves"
 
 
-def exact_nodes(problem: Problem) -> dict[Any, Counts]:
+def exact_nodes(problem: ClosedProblem) -> dict[Any, Counts]:
     """The counts of every variable that is counted exactly and completely."""
     return {
         site.scope[0]: np.rint(site.noise.counts).astype(np.int64)
@@ -356,7 +358,7 @@ def exact_nodes(problem: Problem) -> dict[Any, Counts]:
     }
 
 
-def table_bp_misfit(problem: Problem) -> str | None:
+def table_bp_misfit(problem: ClosedProblem) -> str | None:
     """Why TableBP cannot be asked; None where it can."""
     tree, seen = problem.model.rooted(), exact_nodes(problem)
     if tree is None or len(tree.variables) < 2:
@@ -375,7 +377,7 @@ def table_bp_misfit(problem: Problem) -> str | None:
     return None
 
 
-def table_work(problem: Problem) -> float:
+def table_work(problem: ClosedProblem) -> float:
     """Products of one sweep, about: Σ (r_i + c_j) min(r_i, c_j) over all tables; NaN of a problem that is not for TableBP."""
     tree, seen = problem.model.rooted(), exact_nodes(problem)
     if tree is None or table_bp_misfit(problem) is not None:
@@ -389,7 +391,7 @@ def table_work(problem: Problem) -> float:
     return work
 
 
-def largest_count(problem: Problem) -> int:
+def largest_count(problem: ClosedProblem) -> int:
     """The largest of all exact counts."""
     return max((int(counts.max(initial=0)) for counts in exact_nodes(problem).values()), default=0)
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.individual.junction_tree import PassPlan
     from headcount.individual.possible import ListedPlan
-    from headcount.observe import Observation, Problem, Site
+    from headcount.observe import ClosedProblem, Observation, Site
     from headcount.population import Numbers
 
 
-def kind_on_device(problem: Problem, wanted: str) -> Kind:
+def kind_on_device(problem: ClosedProblem, wanted: str) -> Kind:
     """What an engine's ``structure`` comes to on a device: matrices only where single cells are seen, none of them exactly.
 
     Raises
@@ -77,7 +77,7 @@ class TiltedLaw(NamedTuple):
 class Tilts:
     """The tilts of one problem's model, addressed by its sites."""
 
-    problem: Problem
+    problem: ClosedProblem
     device: Device | None = None
     """Where a chain's or tree's law is; None for NumPy's arrays."""
 
@@ -295,7 +295,7 @@ def require_numbers(noise: Observation, n: Array, slope: Array, curvature: Array
         )
 
 
-def read_twice(problem: Problem) -> Array:
+def read_twice(problem: ClosedProblem) -> Array:
     """Of every observed entry that is not exact itself, the number that exact counts of the same table's entries give it; NaN elsewhere.
 
     A table of which all entries but one are exact is known completely. Correlated readings are left as they are.

@@ -28,7 +28,7 @@ from headcount.posterior.one_cell import has_one_cell
 
 if TYPE_CHECKING:
     from headcount.engines.engine import Start
-    from headcount.observe import Problem, Site
+    from headcount.observe import ClosedProblem, Problem, Site
 
 LARGEST_DENSE = 4096
 """States of a variable above which no covariance is formed by default: one sweep over an edge then takes 30 · 4096³ operations, minutes."""
@@ -95,7 +95,7 @@ def select(problem: Problem, *, sampling: bool = True, summing: bool = True) -> 
     return Choice(found.engine, f"{found.reason}; {words}") if words else found
 
 
-def _selected(problem: Problem, *, sampling: bool) -> Choice:
+def _selected(problem: ClosedProblem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
         too_large = _too_large(problem)
@@ -111,14 +111,14 @@ def _selected(problem: Problem, *, sampling: bool) -> Choice:
     )
 
 
-def _summed(problem: Problem, *, sampling: bool) -> Choice | None:
+def _summed(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
     """The exact sum over counts, where it is quick; None elsewhere."""
     if not _has_law(problem, sampling=sampling) or not quick(problem, _windows(problem), once=sampling):
         return None
     return Choice(Enumerate(), "so few individuals and cells that an exact sum over their counts is quick")
 
 
-def _too_large(problem: Problem) -> Choice | None:
+def _too_large(problem: ClosedProblem) -> Choice | None:
     """The default without matrices, or MAP, where a covariance is too wide or does not fit the memory; None elsewhere."""
     widest = max(len(s) for s in problem.model.states.values())
     need, allowed = TiltedEP().memory(problem), memory.limit()
@@ -151,13 +151,13 @@ LONG_CHAIN = 500
 """Times from which windows are worth naming: three of `headcount.io.infer_long`'s own."""
 
 
-def _has_law(problem: Problem, *, sampling: bool) -> bool:
+def _has_law(problem: ClosedProblem, *, sampling: bool) -> bool:
     """Whether exact sums know the law of the counts; of rows that vary they give what is asked once, not what is learned from."""
     knows = not problem.disperses or (sampling and problem.together.rho is not None)
     return knows and not problem.traits.correlated
 
 
-def _exact(problem: Problem, *, sampling: bool) -> Choice | None:
+def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
     """An exact answer, where one is quick; None elsewhere."""
     if not problem.sites:
         return Choice(ClosedForm(), "nothing is observed: the prior is the answer")
@@ -175,7 +175,7 @@ def _exact(problem: Problem, *, sampling: bool) -> Choice | None:
     return None
 
 
-def _sampled(problem: Problem) -> Choice | None:
+def _sampled(problem: ClosedProblem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
     tree = problem.model.rooted()
     if (
@@ -195,7 +195,7 @@ def _sampled(problem: Problem) -> Choice | None:
     )
 
 
-def _tables(problem: Problem, *, sampling: bool) -> Choice | None:
+def _tables(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
     """Belief propagation on whole-number tables, where every variable is counted exactly and tables are small; None elsewhere."""
     # Learning takes its gradient from units of phi individuals, which rows that vary do not have.
     learns_rows = problem.disperses and not sampling
@@ -213,7 +213,7 @@ def _tables(problem: Problem, *, sampling: bool) -> Choice | None:
     )
 
 
-def _few_per_entry(problem: Problem, *, sampling: bool) -> bool:
+def _few_per_entry(problem: ClosedProblem, *, sampling: bool) -> bool:
     """Whether exact counts are small enough for whole-number tables, and for belief propagation alone tables large enough."""
     fewest = min(len(states) for states in problem.model.states.values())
     few = fewest >= FEWEST_CELLS and problem.population <= MOST_PER_ENTRY * fewest**2
@@ -221,7 +221,7 @@ def _few_per_entry(problem: Problem, *, sampling: bool) -> bool:
     return few and table_work(problem) <= MOST_TABLE_WORK
 
 
-def _gaussian(problem: Problem) -> tuple[Engine, str]:
+def _gaussian(problem: ClosedProblem) -> tuple[Engine, str]:
     """The default, and what it does with this noise."""
     traits = problem.traits
     if traits.all_gaussian and any(sharp(s.noise, problem.scale).any() for s in problem.sites):
@@ -247,7 +247,7 @@ COUNTS_TRIED = np.unique(np.floor(1.2 ** np.arange(-1, 80)))
 """Counts at which a likelihood is looked at: from 0 to 2e6, a fifth apart."""
 
 
-def _windows(problem: Problem) -> list[SizeWindow]:
+def _windows(problem: ClosedProblem) -> list[SizeWindow]:
     """Numbers of every kind of individuals that its law and the readings of whole tables leave, before anything is run."""
     if problem.numbers is None:
         return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
@@ -258,7 +258,7 @@ def _windows(problem: Problem) -> list[SizeWindow]:
     return found
 
 
-def _largest_total(problem: Problem) -> float:
+def _largest_total(problem: ClosedProblem) -> float:
     """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
     weight = total = 0.0
     for site in problem.sites:
@@ -270,7 +270,7 @@ def _largest_total(problem: Problem) -> float:
     return math.inf if weight == 0.0 else total / weight + weight**-0.5
 
 
-def _counts_everybody(problem: Problem, site: Site) -> bool:
+def _counts_everybody(problem: ClosedProblem, site: Site) -> bool:
     """Whether every individual is in some count of a site."""
     return bool(
         (site.spread(np.ones(len(site)))[np.ravel(problem.model.marginal(site.scope)) > 0] >= 1.0).all()
@@ -302,10 +302,10 @@ class Auto(Engine):
     takes_numbers: ClassVar[bool] = True
 
     def _run(
-        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
+        self, problem: ClosedProblem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
-        return select(problem).engine.run(problem, rng=rng, progress=progress, start=start)
+        return _selected(problem, sampling=True).engine.run(problem, rng=rng, progress=progress, start=start)
 
 
 ENGINES: dict[str, type[Engine]] = {

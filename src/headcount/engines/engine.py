@@ -18,12 +18,12 @@ import numpy as np
 
 from headcount._linalg import threads_for
 from headcount.engines._cost import other_memory
+from headcount.observe import ClosedProblem
 from headcount.posterior import Outcome, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headcount.observe import Problem
     from headcount.posterior import Beliefs
 
     Start = Mapping[str, Any] | None
@@ -91,7 +91,7 @@ class Engine(ABC):
     draws_rows: ClassVar[bool] = False
     """Whether it knows the law of rows of transitions that vary with rho, and needs no phi."""
     takes_numbers: ClassVar[bool] = False
-    """Whether it knows groups of individuals whose sizes have laws (`Problem.numbers`)."""
+    """Whether it knows groups of individuals whose sizes have laws (`ClosedProblem.numbers`)."""
     sums_numbers: ClassVar[bool] = False
     """Whether it sums over such laws exactly, so that a size which exact counts tell need not be taken as known before."""
     sums_one_cell: ClassVar[bool] = False
@@ -103,16 +103,16 @@ class Engine(ABC):
     draw_copies: ClassVar[float] = 1.4
     """Copies of the joint draws that writing holds at once. Measured: 1 to 1.7."""
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """Predict the bytes at the peak of inference; nothing large is allocated."""
         return other_memory(problem)
 
-    def device_memory(self, problem: Problem) -> int:
+    def device_memory(self, problem: ClosedProblem) -> int:
         """Predict the bytes of a device's memory; zero of an engine that takes none."""
         del problem
         return 0
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """Predict the seconds of inference at so many floating-point operations per second; NaN where there is no formula."""
         del problem, speed
         return float("nan")
@@ -128,7 +128,7 @@ class Engine(ABC):
 
     def run(
         self,
-        problem: Problem,
+        problem: ClosedProblem,
         *,
         rng: np.random.Generator,
         progress: bool | None,
@@ -136,10 +136,10 @@ class Engine(ABC):
     ) -> Outcome:
         """Infer; never raises for want of convergence, but says so in the outcome.
 
-        The problem is a plain one: a known number of individuals, no groups, tracks or arrivals (``_reduce.answer`` brings others to
-        these). ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
+        ``problem`` is the core of what the user says (`Problem.core`), in a form that the engine takes: ``_reduce.answer`` brings every
+        problem to it. ``start``, the diagnostics of a run on a similar problem (the same data under another model), saves sweeps.
         """
-        require_plain(self, problem)
+        require_taken(self, problem)
         # Beside a card the computer's own products are small, and BLAS threads that wait for them slow the rest down (16 cores and an
         # H200: 0.9 s for 1.3 s at 1024 cells).
         beside_a_card = getattr(self, "device", "cpu") != "cpu"
@@ -148,20 +148,20 @@ class Engine(ABC):
 
     @abstractmethod
     def _run(
-        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
+        self, problem: ClosedProblem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
-        """The same, of a problem that is known to be plain."""
+        """The same, of a problem that the engine is known to take."""
 
 
 class DirectEngine(Engine):
     """An engine without iterations."""
 
     @abstractmethod
-    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+    def solve(self, problem: ClosedProblem, rng: np.random.Generator) -> Beliefs:
         """The answer."""
 
     def _run(
-        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
+        self, problem: ClosedProblem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
         del progress, start
@@ -225,10 +225,12 @@ class IterativeEngine(Engine, Iteration):
     """An engine as four functions: ``init``, ``step``, ``residual`` and ``finish``. The loop is :func:`iterate`."""
 
     @abstractmethod
-    def init(self, problem: Problem, rng: np.random.Generator) -> Any:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator) -> Any:
         """The first state."""
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> Any | None:
+    def resume(
+        self, problem: ClosedProblem, rng: np.random.Generator, start: Mapping[str, Any]
+    ) -> Any | None:
         """The first state, near the answer to a similar problem that left ``start`` as its diagnostics; None to begin afresh."""
         del problem, rng, start
         return None
@@ -238,7 +240,7 @@ class IterativeEngine(Engine, Iteration):
         """The answer a state stands for."""
 
     def _run(
-        self, problem: Problem, rng: np.random.Generator, progress: bool | None, start: Start
+        self, problem: ClosedProblem, rng: np.random.Generator, progress: bool | None, start: Start
     ) -> Outcome:
         """See :class:`Engine`."""
         began = time.perf_counter()
@@ -253,7 +255,7 @@ class IterativeEngine(Engine, Iteration):
         return Outcome(beliefs, status, len(trace), residual, self.target(state), seconds, trace)
 
 
-def independent_only(engine: Engine, problem: Problem) -> ValueError:
+def independent_only(engine: Engine, problem: ClosedProblem) -> ValueError:
     """The refusal of a problem of individuals that move together."""
     return ValueError(
         f"{engine.name} takes independent individuals only, and dispersion is {problem.dispersion}: use TiltedEP (the "
@@ -261,14 +263,18 @@ def independent_only(engine: Engine, problem: Problem) -> ValueError:
     )
 
 
-def require_plain(engine: Engine, problem: Problem) -> None:
+def require_taken(engine: Engine, problem: ClosedProblem) -> None:
     """Refuse a problem that an engine could only misread."""
+    if not isinstance(problem, ClosedProblem):
+        raise ValueError(
+            f"{engine.name}.run takes what engines solve, problem.core: call headcount.infer(problem, {engine.name}())"
+        )
     if problem.disperses and not (engine.takes_dispersion or engine.draws_rows):
         raise independent_only(engine, problem)
-    if problem.core is not problem or (problem.numbers is not None and not engine.takes_numbers):
+    if problem.numbers is not None and not engine.takes_numbers:
         raise ValueError(
-            f"{engine.name}.run takes a known number of individuals without groups, tracks and arrivals: call "
-            f"headcount.infer(problem, {engine.name}()), which brings other problems to this form"
+            f"{engine.name}.run takes a known number of individuals: call headcount.infer(problem, {engine.name}()), which brings "
+            "other problems to this form"
         )
 
 

@@ -207,7 +207,7 @@ def wants_windows(problem: Problem) -> bool:
     if len(problem.model.variables) <= WINDOW or problem.model.as_chain() is None or problem.tracks:
         return False
     part = problem.between(0, WINDOW)
-    if select(problem.core).engine.point and not select(part.core).engine.point:
+    if select(problem).engine.point and not select(part).engine.point:
         return True
     return plan(part, rate=1.0).peak <= memory.limit() < plan(problem, rate=1.0).peak
 

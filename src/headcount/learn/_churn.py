@@ -71,7 +71,7 @@ def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Ar
     """The matrices of all steps by parameters; None where there are none to ask about."""
     problem, moves = posterior.problem, family.find(Moves)  # type: ignore[type-abstract]
     model = problem.model
-    plain = model.as_chain() is not None and problem.groups is None and not problem.has_hidden_states
+    plain = model.as_chain() is not None and problem.groups is None and not problem.model.has_hidden_states
     if not plain or moves is None or len({model.states[v] for v in model.variables}) != 1:
         return None
     count = len(model.variables) - 1

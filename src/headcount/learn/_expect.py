@@ -326,9 +326,9 @@ def _counted(
         listed = listed_mean(beliefs, scope)
         return kept(beliefs.mean(scope) if listed is None else listed)
 
-    size, model, together = asked.scale, asked.model, asked.dispersion
+    size, model, together = float(asked.typical_population), asked.model, asked.dispersion
     units = unit_tables(together, model.rooted(), size, tables)
-    if asked.groups is None and not asked.has_hidden_states:
+    if asked.groups is None and not asked.model.has_hidden_states:
         return Counted(tables), problem, Counted(units)
     followed_whole = partial(_followed_in_larger_graph, asked)
 
@@ -407,7 +407,7 @@ def _followed(problem: Problem) -> Callable[[Scope], Any] | None:
     """
     apart = problem.records[False].get(None) if problem.tracks else None
     tree = problem.model.rooted()
-    if apart is None or tree is None or problem.has_hidden_states:
+    if apart is None or tree is None or problem.model.has_hidden_states:
         return None
     found = follow(tree, apart)
     return lambda scope: _tables_of(tree, found, scope)

@@ -506,7 +506,7 @@ def bind(settings: Sequence[Parametrisation], problems: Sequence[Problem]) -> tu
         found = one.check(problem)
         try:
             families.append(one.bind(problem.model))
-            if problem.has_hidden_states:  # which not every component can be put into
+            if problem.model.has_hidden_states:  # which not every component can be put into
                 families[-1].model(families[-1].start())
         except ValueError as error:
             found.append(str(error))

@@ -25,7 +25,7 @@ from headcount.engines.choice import SAMPLING_SEED, as_engine, chosen
 from headcount.individual import MarkovChain
 from headcount.learn._components import Initial, with_transitions
 from headcount.learn._family import Family, Part
-from headcount.observe import Observation, Problem, Site
+from headcount.observe import Observation, Problem
 from headcount.tables import Scope
 
 SMALLEST_SHARE = 1e-9
@@ -54,7 +54,10 @@ def listed_or_sampled(problem: Problem, engine: Engine | str | None) -> bool:
     closed = problem.plain and problem.dispersion is None
     if not closed or type(problem.model) is not MarkovChain:
         return False
-    return isinstance(chosen(problem, engine).engine, Enumerate | PathGibbs) and not problem.traits.correlated
+    return (
+        isinstance(chosen(problem, engine).engine, Enumerate | PathGibbs)
+        and not problem.core.traits.correlated
+    )
 
 
 def integrated_exactly(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
@@ -64,12 +67,11 @@ def integrated_exactly(problem: Problem, engine: Engine | str | None, **options:
     first = (model.variables[0],)
     cells = len(model.states[first[0]])
     factor = EqualSpreads(np.zeros(cells), on=first, population=people)
-    site = Site(first, cells, np.arange(cells), None, factor, ["the first counts' prior"] * cells)
-    flat = with_transitions(model, np.full(cells, 1.0 / cells))
+    flat = problem.with_model(with_transitions(model, np.full(cells, 1.0 / cells))).with_observation(factor)
     run = chosen(problem, engine)
     if isinstance(as_engine(engine), Auto) and options["rng"] is None:
         options["rng"] = SAMPLING_SEED
-    found = engines.run(problem.with_sites((*problem.sites, site), model=flat), run.engine, **options)
+    found = engines.run(flat, run.engine, **options)
     shares = (found.beliefs.mean(first) + 1.0) / (people + cells)
     posterior = Posterior(
         problem.with_model(with_transitions(model, shares / shares.sum())), run.engine, found.outcome
@@ -131,7 +133,7 @@ def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> I
     rows = initial.component
     first = (posterior.problem.model.variables[0],)
     free = rows.place[1]
-    phi = posterior.problem.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
+    phi = posterior.problem.on_cells.root_phi  # log p(n | π) is linear in log π with the slope n₀/φ₀
     units = posterior.population.mean / phi
     complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
     complete += rows.prior_information(x)

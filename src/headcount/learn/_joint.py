@@ -143,7 +143,7 @@ class _Side:
         problem, tree = self.problem, self.weights.tree
         return (
             problem.size_known
-            and not (problem.tracks or problem.groups or problem.disperses)
+            and not (problem.tracks or problem.groups or problem.core.disperses)
             and len(problem.sites) > 0
             and all(tree.covering(s.scope) is not None for s in problem.sites)
             and not self.dual.surrogate
@@ -234,7 +234,7 @@ class _Dual:
     tree = grid = None
 
     def __init__(self, side: _Side, tables: Mapping[Scope, Array]) -> None:
-        self.side, self.problem = side, side.problem
+        self.side, self.problem = side, side.problem.core
         more = side.features.spread(list(tables.values()))
         self._own = [a + b for a, b in zip(side.offset, more, strict=True)]
         found = side.features.beliefs(self._own)

@@ -291,7 +291,7 @@ def known_margins(problem: Problem) -> Margins | None:
     model, sites = problem.model, problem.sites
     if type(model) is not MarkovChain or not 2 <= len(model.variables) == len(sites):
         return None
-    if not problem.plain or problem.numbers is not None:
+    if not problem.plain:
         return None
     found = {s.scope: np.asarray(s.noise.counts, dtype=float) for s in sites if s.whole and s.noise.exact}
     scopes: list[Scope] = [(v,) for v in model.variables]

@@ -557,7 +557,7 @@ class NoisyCounts(Target):
     def _quick(self, k: int, x: Array, share: Array) -> Array:
         """Of one problem."""
         problem, seen = self.expect.problems[k], self._seen[k]
-        initial, size = self._initial(k, x), float(problem.scale)
+        initial, size = self._initial(k, x), float(problem.typical_population)
         means, n = [size * initial], size * initial
         covariance = np.zeros((len(x), seen.shape[1], seen.shape[1]))
         now = slice(0, n.shape[1])
@@ -614,7 +614,7 @@ def _log_normal(noises: Any, n: Array, covariance: Array) -> Array:
 
 def _is_closed_chain(problem: Problem) -> bool:
     """Whether counts of a chain's single times are all that is seen of a known number of individuals."""
-    known = problem.size_known and not problem.opens and not problem.has_hidden_states
+    known = problem.size_known and not problem.opens and not problem.model.has_hidden_states
     alone = known and problem.groups is None and not problem.tracks and problem.model.as_chain() is not None
     return alone and all(len(site.scope) == 1 for site in problem.sites)
 

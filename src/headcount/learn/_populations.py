@@ -550,7 +550,7 @@ class Known(Parametrisation):
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
         chain = problem.model.as_chain()
-        if problem.groups is not None or problem.has_hidden_states or chain is None:
+        if problem.groups is not None or problem.model.has_hidden_states or chain is None:
             return self  # models with hidden states are written whole
         return replace(self, transitions=steps_of(chain))
 

@@ -303,7 +303,7 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
         law = np.asarray(posterior.problem.model.marginal(first))
         score = np.eye(len(law)) - law[:, None]
         hidden = score @ np.asarray(posterior.beliefs.covariance(first, first)) @ score.T
-        block -= hidden[np.ix_(free, free)] / posterior.problem.root_phi**2
+        block -= hidden[np.ix_(free, free)] / posterior.problem.on_cells.root_phi**2
     return where, block
 
 

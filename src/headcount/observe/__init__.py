@@ -12,10 +12,11 @@ from headcount.observe._noises import (
     NegativeBinomial,
     Poisson,
 )
-from headcount.observe._problem import Problem, Traits
+from headcount.observe._problem import Problem
 from headcount.observe._start import LearnedStart, Start
 from headcount.observe._tracks import Tracks
 from headcount.observe.binding import Site
+from headcount.observe.closed import ClosedProblem, Traits
 from headcount.observe.cloud import SIZES
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "SIZES",
     "Binomial",
     "Censored",
+    "ClosedProblem",
     "Exact",
     "Fault",
     "Gaussian",

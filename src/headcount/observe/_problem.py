@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
 
 from headcount._html import card, heat_map
 from headcount.checks import LARGEST_COUNT, brief, is_sequence, whole_number
@@ -22,6 +21,7 @@ from headcount.observe._checks import check_noise, check_together, needed_popula
 from headcount.observe._start import PastReadings, Start
 from headcount.observe._tracks import Tracks
 from headcount.observe.binding import Part, Site, bind, by_family
+from headcount.observe.closed import ClosedProblem
 from headcount.observe.cloud import (
     Candidates,
     Cloud,
@@ -81,7 +81,7 @@ class Problem:
 
     model: Model
     population: Any
-    """N, or the law of it; engines are given problems in which it is a number (see `with_population`)."""
+    """N, or the law of it."""
     observations: tuple[Observation, ...]
     sites: tuple[Site, ...] = field(repr=False)
     """One per table and observation, in the observations' order; scopes in the model's order of variables."""
@@ -90,8 +90,6 @@ class Problem:
     """The kinds of individuals, if there are several; `model` is then their mixture, with the law of every single move."""
     tracks: tuple[Tracks, ...] = ()
     """Individuals that were followed."""
-    numbers: Numbers | None = None
-    """Of a problem that engines are given (`core`): the laws of the sizes of the root's states, where one known number is not all."""
     start: Start | None = None
     """What an earlier run says of the first counts (see `after`)."""
 
@@ -125,7 +123,6 @@ class Problem:
             dispersion=dispersion,
             groups=groups,
             tracks=tracks,
-            numbers=None,
             start=None,
         )
         sound = not faults
@@ -248,33 +245,28 @@ class Problem:
 
     @property
     def plain(self) -> bool:
-        """Whether engines take the problem as it is: one known number of individuals on the states that are seen."""
-        return self.core is self
+        """Whether `core` has the same individuals and counts: one known number of them on the states that are seen."""
+        return self.size_known and not self._needs_cloud
 
     @cached_property
-    def core(self) -> Problem:
-        """What engines solve: the same data on the larger graph of the `cloud`, its sizes as `numbers`."""
-        if self.numbers is not None:
-            return self
-        if not self._needs_cloud:
-            if self.size_known:
-                return self
-            # A network of unknown size: its individuals have no more states than are seen.
-            numbers = Numbers.of([self.population])
-            return self._twin(population=self.typical_population, numbers=numbers)
+    def core(self) -> ClosedProblem:
+        """What engines solve: the same data on the larger graph of the `cloud`."""
+        if (
+            not self._needs_cloud
+        ):  # also networks of unknown size: their individuals have no more states than are seen
+            return self.on_cells
         cloud = self.cloud
         population = self.typical_population if cloud.numbers is not None else cloud.members[0].law.most
         first = () if self.start is None else self.start.sites(cloud, self._readings)
-        return self._twin(
-            model=cloud.model,
-            sites=(*cloud.lifted, *first),
-            population=population,
-            numbers=cloud.numbers,
-            groups=None,
-            tracks=(),
-            dispersion=cloud.together,
-            start=None,
-        )
+        return ClosedProblem(cloud.model, population, (*cloud.lifted, *first), cloud.together, cloud.numbers)
+
+    @cached_property
+    def on_cells(self) -> ClosedProblem:
+        """The same counts of individuals who have no more states than are seen: several groups are one of unknown group."""
+        numbers = None if self.size_known else Numbers.of([self.population])
+        made = ClosedProblem(self.model, self.typical_population, self.sites, self.dispersion, numbers)
+        vars(made)["noises"] = self.noises
+        return made
 
     @property
     def kinds(self) -> dict[Hashable, tuple[Model, SizeLaw]]:
@@ -292,7 +284,7 @@ class Problem:
             name: None if model.expected_number is not None else _in_units(model, law, units)
             for name, (model, law) in self.kinds.items()
         }
-        return self.start.joined(laws, self.root_phi if units == 1 else 1.0)
+        return self.start.joined(laws, self.on_cells.root_phi if units == 1 else 1.0)
 
     def after(self, start: Start) -> Problem:
         """The same problem, begun with what an earlier run says of the counts at its first time (``hc.infer(problem, start=post)``).
@@ -314,7 +306,7 @@ class Problem:
         made = self._begun(start)
         made = made._twin(start=start)
         phi = made._readings.phi
-        if phi > max(1.0, self.root_phi if self.flock_units == 1 else 1.0):
+        if phi > max(1.0, self.on_cells.root_phi if self.flock_units == 1 else 1.0):
             if self.opens or not (self.together.is_none or self.together.of_steps):
                 raise ProblemError(
                     f"start: the last counts of the past scatter {phi:.3g} times as much as counts that a population with "
@@ -383,7 +375,7 @@ class Problem:
         """Whether the larger graph differs from the model's own, or something is known beside one number and counts."""
         more = self.groups is not None or bool(self.tracks) or not self.size_known or self.flock_units != 1
         more |= self.start is not None
-        return (more or self.has_hidden_states) and self.model.larger() is not None
+        return (more or self.model.has_hidden_states) and self.model.larger() is not None
 
     @property
     def opens(self) -> bool:
@@ -391,89 +383,37 @@ class Problem:
         kinds = [self.model] if self.groups is None else [group.model for group in self.groups.values()]
         return any(model.opens for model in kinds)
 
-    @property
-    def has_hidden_states(self) -> bool:
-        """Whether individuals follow a larger graph than that of their cells."""
-        return self.model.has_hidden_states
-
-    def with_numbers(self, sizes: ArrayLike) -> Problem:
-        """A `core` whose groups have known sizes, rounded."""
-        return self.with_laws([Exactly(max(0, round(float(n)))) for n in np.asarray(sizes)])
-
-    def with_laws(self, laws: Sequence[SizeLaw]) -> Problem:
-        """A `core` whose groups have sizes with these laws."""
-        return self._twin(numbers=Numbers.of(laws, None if self.numbers is None else self.numbers.weights))
-
-    def of_candidates(self, candidates: Candidates) -> Problem:
+    def of_candidates(self, candidates: Candidates) -> ClosedProblem:
         """The same data on a known number of candidates."""
         if self.start is not None:
             raise ValueError(
                 "this engine counts individuals one by one, and what an earlier run says of the first counts is a Gaussian: use TiltedEP "
                 "(the default) or Laplace, or infer the whole series at once"
             )
-        return self._twin(
-            model=candidates.model,
-            sites=candidates.sites,
-            population=candidates.population,
-            numbers=None,
-            groups=None,
-            tracks=(),
-            dispersion=candidates.together,
-        )
+        return candidates.closed
 
-    def of_tag(self, name: Hashable) -> Problem:
-        """One tagged individual (or the flock that it stands for), of whom nothing was counted alone."""
-        member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
-        return self._alone(member.model, int(member.weight), dispersion=None)
-
-    def of_group(self, name: Hashable) -> Problem:
-        """The individuals of one group, of which nothing was seen by itself."""
-        assert self.groups is not None
-        group = self.groups[name]
-        law, weight = group.law, int(group.weight)
-        number = (
-            weight * law.most if law.is_known else law if weight == 1 else TotalSize((law,), 0, (weight,))
-        )
-        return self._alone(group.model, number)
-
-    def _alone(self, model: Any, population: Any, **more: Any) -> Problem:
-        """Some of the individuals, of whom nothing was seen by themselves."""
-        return self.unseen()._twin(model=model, population=population, groups=None, start=None, **more)
+    def of(self, name: Hashable) -> Problem:
+        """The individuals of one group, or a tagged one (or the flock that it stands for), of whom nothing was seen by themselves."""
+        if self.groups is not None and name in self.groups:
+            group = self.groups[name]
+            own: dict[str, Any] = {"model": group.model, "population": total_size({name: group})}
+        else:
+            member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
+            own = {"model": member.model, "population": int(member.weight), "dispersion": None}
+        return self.unseen()._twin(groups=None, start=None, **own)
 
     @property
     def log_offset(self) -> float:
         """What is added to the log evidence of `core`: the tracks' probability, and what densities of counted units lose."""
-        if not self._needs_cloud or self.numbers is not None:
+        if not self._needs_cloud:
             return 0.0
         past = 0.0 if self.start is None else self._readings.log_prob
         return self.cloud.log_offset + self.cloud.log_unit_loss - past
 
     @property
-    def scale(self) -> float:
-        """The number of individuals that tolerances are relative to."""
-        return float(self.typical_population)
-
-    @property
-    def most(self) -> float:
-        """The most individuals that any count may have."""
-        if self.numbers is not None:
-            return self.numbers.most(self.scale)
-        return float(as_law(self.population).most)
-
-    @property
-    def disperses(self) -> bool:
-        """Whether individuals move together at all."""
-        return not self.together.is_none
-
-    @property
     def together(self) -> Dispersion:
         """How individuals move together: `dispersion`, or alone where none was given."""
         return as_dispersion(self.dispersion)
-
-    @property
-    def root_phi(self) -> float:
-        """Factor on the covariance of the first counts: 1 for independent individuals."""
-        return self.together.root_phi(self.typical_population)
 
     @property
     def size_known(self) -> bool:
@@ -495,8 +435,6 @@ class Problem:
     @cached_property
     def typical_population(self) -> int:
         """N, or one that is large enough to plan with."""
-        if self.numbers is not None:
-            return max(1, int(self.population))
         low, high = self.size_bounds
         if as_law(self.population).vague:
             seen = [float(np.abs(site.noise.counts).sum()) for site in self.sites]
@@ -506,38 +444,12 @@ class Problem:
     @cached_property
     def _in_larger_graph(self) -> tuple[Sequence[Site], Model]:
         """The sites and the model of one kind of individuals with their hidden states; as they are elsewhere."""
-        if not self.has_hidden_states or self.groups is not None:
+        if not self.model.has_hidden_states or self.groups is not None:
             return self.sites, self.model
         cloud = self.cloud
         alone = replace(cloud, members=(replace(cloud.members[-1], law=Exactly(1), weight=1.0),))
         view = alone.view()
         return [lifted(site, view.matrix(site.scope))[0] for site in self.sites], alone.model
-
-    @cached_property
-    def traits(self) -> Traits:
-        """What an engine needs to know before it starts."""
-        shape, sparse, largest = _shape(self.model)
-        noises = [site.noise for site in self.sites]
-        widths = {len(site.scope) for site in self.sites}
-        all_gaussian = all(noise.gaussian for noise in noises)
-        return Traits(
-            shape=shape,
-            sparse=sparse,
-            population=self.typical_population,
-            variables=len(self.model.variables),
-            entries=sum(map(len, self.sites)),
-            largest_table=largest,
-            all_gaussian=all_gaussian,
-            any_exact=any(noise.exact for noise in noises),
-            count_noise=not all_gaussian,
-            log_concave=all(noise.log_concave for noise in noises),
-            poisson_shaped=all(noise.poisson_shaped or noise.exact for noise in noises),
-            correlated=any(noise.correlated for noise in noises),
-            nodes=1 in widths,
-            edges=2 in widths,
-            cliques=max(widths, default=0) > 2,
-            sums=any(site.weights is not None for site in self.sites),
-        )
 
     @cached_property
     def noises(self) -> tuple[Part, ...]:
@@ -572,6 +484,13 @@ class Problem:
         """The same counts with other parameters of their noises; ``change`` must keep the counts and their scopes."""
         sites = tuple(replace(site, noise=change(site.noise)) for site in self.sites)
         return self._twin(observations=tuple(map(change, self.observations)), sites=sites)
+
+    def with_observation(self, observation: Observation) -> Problem:
+        """The same problem with one observation more."""
+        faults = Faults(ProblemError)
+        sites = _bound(self.model, (observation,), faults)
+        faults.raise_any()
+        return self._twin(observations=(*self.observations, observation), sites=(*self.sites, *sites))
 
     def with_counts(self, counts: Sequence[ArrayLike]) -> Problem:
         """The same observations with other counts, one array per site: data simulated again."""
@@ -622,12 +541,6 @@ class Problem:
         made = Problem(groups=groups, observations=given, dispersion=self.dispersion)
         return made if self.start is None else made._twin(start=self.start)
 
-    def with_sites(self, sites: tuple[Site, ...], *, model: Model | None = None) -> Problem:
-        """The same problem with other sites that are known to fit it, under this or another model: for an engine's own use."""
-        return self._twin(
-            sites=sites, model=self.model if model is None else model, groups=None, tracks=(), start=None
-        )
-
     def _twin(self, **changed: Any) -> Problem:
         """A problem that is known to be right: this one with other fields, and cached properties that are known already."""
         twin = object.__new__(Problem)
@@ -653,6 +566,22 @@ class Problem:
                 )
             total += float(np.sum(site.noise.log_prob(site.margin(flat))))
         return total
+
+
+def unfolded(closed: ClosedProblem, model: Model | None = None) -> Problem:
+    """A problem whose cells are the states of a larger graph, under its own or another law of one individual."""
+    made = object.__new__(Problem)
+    vars(made).update(
+        model=closed.model if model is None else model,
+        population=closed.population,
+        observations=(),
+        sites=closed.sites,
+        dispersion=closed.dispersion,
+        groups=None,
+        tracks=(),
+        start=None,
+    )
+    return made
 
 
 def _steps(model: MarkovChain) -> Any:
@@ -838,6 +767,8 @@ def total_size(groups: Mapping[Hashable, Group]) -> int | SizeLaw:
     """How many individuals all groups have."""
     vary = [group for group in groups.values() if not group.law.is_known]
     known = sum(int(g.weight) * g.law.most for g in groups.values() if g.law.is_known)
+    if len(vary) == 1 and vary[0].weight == 1 and known == 0:
+        return vary[0].law
     return TotalSize(tuple(g.law for g in vary), known, tuple(int(g.weight) for g in vary)) if vary else known
 
 
@@ -943,62 +874,3 @@ def as_problem(given: Any, what: str = "problem") -> Problem:
     elif isinstance(given, Observation) or is_labelled(given) or is_sequence(given):
         hint = f"counts need a model and a population: {made}"
     raise ProblemError(f"{what} is a {type(given).__name__}, not a Problem: {hint}")
-
-
-@dataclass(frozen=True)
-class Traits:
-    """The facts by which an engine is chosen.
-
-    Attributes
-    ----------
-    shape
-        ``"chain"``, ``"tree"`` or ``"junction"``.
-    sparse
-        Whether any transition matrix is sparse.
-    population
-        N.
-    variables, entries
-        How many variables, and how many counts are observed.
-    largest_table
-        Entries of the largest clique table.
-    all_gaussian
-        Every site conditions in closed form (Gaussian or exact; true of no site at all).
-    any_exact
-        Some site is exact.
-    count_noise
-        Some site is neither Gaussian nor exact.
-    log_concave
-        Every site is log-concave in n.
-    poisson_shaped
-        Every site that is not exact has a `concave_part`.
-    correlated
-        Some site's errors depend on each other.
-    nodes, edges, cliques, sums
-        What is observed: single variables, pairs, larger tables; sums of entries of any of them.
-    """
-
-    shape: Literal["chain", "tree", "junction"]
-    sparse: bool
-    population: int
-    variables: int
-    entries: int
-    largest_table: int
-    all_gaussian: bool
-    any_exact: bool
-    count_noise: bool
-    log_concave: bool
-    poisson_shaped: bool
-    correlated: bool
-    nodes: bool
-    edges: bool
-    cliques: bool
-    sums: bool
-
-
-def _shape(model: Model) -> tuple[Literal["chain", "tree", "junction"], bool, int]:
-    tree = model.rooted()
-    if tree is None:
-        return "junction", False, max(model.junction_tree.table_sizes)
-    sizes, parents = tree.sizes, tree.parents
-    largest = max(sizes[k] * (sizes[p] if p >= 0 else 1) for k, p in enumerate(parents))
-    return ("chain" if tree.is_chain else "tree"), any(map(issparse, tree.transitions)), largest

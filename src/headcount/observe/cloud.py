@@ -51,6 +51,7 @@ from headcount.individual._rooted_models import MOST_DENSE
 from headcount.observe._base import Observation
 from headcount.observe._noises import Exact
 from headcount.observe.binding import Site
+from headcount.observe.closed import ClosedProblem
 from headcount.population import Dispersion, Exactly, Numbers, Others, SizeLaw
 from headcount.tables import dense
 
@@ -337,6 +338,11 @@ class Candidates:
     def together(self) -> Dispersion | None:
         """How candidates move together."""
         return self.cloud._on_members(self.cloud.dispersion, sizes_first=self.sizes_first)
+
+    @cached_property
+    def closed(self) -> ClosedProblem:
+        """What engines solve."""
+        return ClosedProblem(self.model, self.population, self.sites, self.together)
 
     @cached_property
     def log_sizes(self) -> float:

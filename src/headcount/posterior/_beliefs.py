@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Index, Scope
     from headcount.individual import Model
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
     from headcount.posterior.doubt import Learned
     from headcount.structure import Field
 
@@ -297,7 +297,7 @@ class GaussianBeliefs(Beliefs):
 
     model: Model
     """The tilted law whose expected counts are the centre."""
-    problem: Problem
+    problem: ClosedProblem
     population: float
     """N, or how many individuals are expected."""
     make_field: Callable[[], Field]

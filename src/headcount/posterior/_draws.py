@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from headcount._compile import bare, kernel
+from headcount.observe import SIZES
 from headcount.posterior.program import TableProgram, fewest_read, site_matrix
 from headcount.tables import Domain
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem, Site
     from headcount.posterior._beliefs import GaussianBeliefs
 
 MOST_UNKNOWNS = 20_000
@@ -83,13 +84,11 @@ def _rounded(
     for k in [0, *(b for _, b, _ in tree.edges)]:
         clique = tuple(tree.cliques[k])
         real = margin(drawn, clique)
-        given: Scope = ()
-        whole = _totals(beliefs, real, rng)
         if k in above:
             parent, given = above[k]
             whole = margin({tuple(tree.cliques[parent]): done[tuple(tree.cliques[parent])]}, given)
-        elif beliefs.problem.numbers is not None:
-            whole, given = _sizes(beliefs, margin(drawn, clique[:1]), rng), _groups(beliefs)
+        else:
+            whole, given = _sizes(beliefs, margin(drawn, clique[:1]), rng)
         for variable in clique:
             if variable not in given:
                 part = margin({clique: real}, (*given, variable))
@@ -99,37 +98,18 @@ def _rounded(
     return done
 
 
-def _totals(beliefs: GaussianBeliefs, real: Array, rng: np.random.Generator) -> Array:
-    """The number of all individuals in every draw; drawn, and rounded at random, where it has a law."""
-    problem = beliefs.problem
-    if problem.size_known:
-        return np.full(len(real), float(problem.population))
-    drawn = np.maximum(real.reshape(len(real), -1).sum(axis=1), 0.0)
-    down = np.floor(drawn)
-    law = problem.population
-    whole = down + (rng.random(len(real)) < drawn - down)
-    return np.asarray(np.clip(whole, float(law.least), float(law.most)))
-
-
-def _groups(beliefs: GaussianBeliefs) -> Scope:
-    """The variable whose states are groups with numbers of their own; none in a network, which is one group."""
-    assert beliefs.problem.numbers is not None
-    tree = beliefs.model.rooted()
-    return () if tree is None else beliefs.model.variables[:1]
-
-
-def _sizes(beliefs: GaussianBeliefs, drawn: Array, rng: np.random.Generator) -> Array:
-    """Whole numbers of every group, (draws, groups), within what is possible; one number each of a network."""
-    scope = _groups(beliefs)
-    laws = beliefs.problem.numbers.laws  # type: ignore[union-attr]
-    if scope:
-        real = _positive(beliefs, scope, drawn)
-        ends = np.array([(law.least, law.most) for law in laws], dtype=float).T
-    else:
-        real = np.maximum(drawn.reshape(len(drawn), -1).sum(axis=1), 0.0)
-        ends = np.array([laws[0].least, laws[0].most], dtype=float)
+def _sizes(beliefs: GaussianBeliefs, drawn: Array, rng: np.random.Generator) -> tuple[Array, Scope]:
+    """How many individuals every draw has, and of what: one number, or one per group, rounded at random where it has a law."""
+    problem, total = beliefs.problem, drawn.reshape(len(drawn), -1).sum(axis=1)
+    if problem.numbers is None:
+        return np.full(len(drawn), float(problem.population)), ()
+    scope: Scope = (SIZES,) if SIZES in beliefs.model.states else ()
+    real = _positive(beliefs, scope, drawn) if scope else np.maximum(total, 0.0)
+    laws = problem.numbers.laws
+    ends = np.array([(law.least, law.most) for law in laws], dtype=float).T
     down = np.floor(real)
-    return np.clip(down + (rng.random(real.shape) < real - down), ends[0], ends[1])
+    whole = np.clip(down + (rng.random(real.shape) < real - down), *(ends if scope else ends[:, 0]))
+    return whole, scope
 
 
 def _extended(beliefs: GaussianBeliefs, scope: Scope, real: Array, whole: Array, random: Any) -> Array:
@@ -160,7 +140,7 @@ def _columns(beliefs: GaussianBeliefs, node: Scope, draws: Array, totals: Array)
     return wanted
 
 
-def _fewest(problem: Problem, node: Scope) -> Array:
+def _fewest(problem: ClosedProblem, node: Scope) -> Array:
     """Fewest individuals of every state of a variable that its readings allow: one where a Poisson count is positive, say."""
     fewest = np.zeros(problem.model.domain(node).size)
     for site in problem.sites:
@@ -185,7 +165,7 @@ def _positive(beliefs: GaussianBeliefs, scope: Scope, draws: Array) -> Array:
     return np.clip(np.where(m < SKEWED * sd, skewed, plain), 0.0, beliefs.problem.most)
 
 
-def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
+def _restore_exact(problem: ClosedProblem, tables: dict[Scope, Array]) -> None:
     """Replace, in place, draws that miss an exact observation (or have an individual where none can be) by the nearest that do not."""
     wrong = _contradictory(problem, tables)
     if not wrong.any():
@@ -207,7 +187,7 @@ def _restore_exact(problem: Problem, tables: dict[Scope, Array]) -> None:
             tables[clique][d] = nearest
 
 
-def _contradictory(problem: Problem, tables: dict[Scope, Array]) -> NDArray[np.bool_]:
+def _contradictory(problem: ClosedProblem, tables: dict[Scope, Array]) -> NDArray[np.bool_]:
     """Draws that miss an exact observation, have individuals where none can be, or differ on a separator."""
     model = problem.model
     wrong = np.zeros(len(next(iter(tables.values()))), bool)
@@ -232,14 +212,14 @@ def margin(tables: dict[Scope, Array], scope: Scope) -> Array:
     return np.ascontiguousarray(Domain(clique, tables[clique].shape[1:]).project(tables[clique], scope))
 
 
-def drawn_entries(problem: Problem, tables: dict[Scope, Array]) -> Array:
+def drawn_entries(sites: Sequence[Site], tables: dict[Scope, Array]) -> Array:
     """The true numbers behind all counts in draws of all clique tables, shape (draws, counts)."""
     size = len(next(iter(tables.values())))
-    parts = [site.margin(margin(tables, site.scope).reshape(size, -1)) for site in problem.sites]
+    parts = [site.margin(margin(tables, site.scope).reshape(size, -1)) for site in sites]
     return np.concatenate([np.zeros((size, 0)), *parts], axis=1)
 
 
-def _affordable_sweeps(problem: Problem, size: int, people: int) -> int:
+def _affordable_sweeps(problem: ClosedProblem, size: int, people: int) -> int:
     """Sweeps per draw within the budget; none where likelihoods are correlated, weighted or too many to tabulate."""
     observed = sum(len(site) for site in problem.sites)
     weighted = any(s.weights is not None and not (s.weights.data == 1.0).all() for s in problem.sites)
@@ -252,7 +232,9 @@ def _affordable_sweeps(problem: Problem, size: int, people: int) -> int:
     return min(MOST_SWEEPS, MOVES // max(1, size * people * len(problem.model.variables)))
 
 
-def _swept(problem: Problem, tables: dict[Scope, Array], rng: np.random.Generator) -> dict[Scope, Array]:
+def _swept(
+    problem: ClosedProblem, tables: dict[Scope, Array], rng: np.random.Generator
+) -> dict[Scope, Array]:
     """Step 3."""
     model = problem.model
     size = len(next(iter(tables.values())))
@@ -262,7 +244,7 @@ def _swept(problem: Problem, tables: dict[Scope, Array], rng: np.random.Generato
     if sweeps == 0 or people == 0:
         return tables
     arrays = _arrays(problem, people)
-    counts = np.rint(drawn_entries(problem, tables)).astype(np.int64)
+    counts = np.rint(drawn_entries(problem.sites, tables)).astype(np.int64)
     random = rng.integers(1, 2**63, size=1, dtype=np.uint64)
     out = {scope: np.empty_like(table) for scope, table in tables.items()}
     for d in range(size):
@@ -301,7 +283,7 @@ def _individuals(model: Model, tables: dict[Scope, Array], rng: np.random.Genera
     return x
 
 
-def _arrays(problem: Problem, people: int) -> tuple[Any, ...]:
+def _arrays(problem: ClosedProblem, people: int) -> tuple[Any, ...]:
     """What `sweep_individuals` reads, besides the individuals and the counts."""
     model = problem.model
     number = {v: k for k, v in enumerate(model.variables)}
@@ -370,7 +352,7 @@ def _sides(model: Model) -> list[set[Hashable]]:
     return found
 
 
-def _slot_lists(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _slot_lists(problem: ClosedProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For every entry of every site's table, laid end to end, the observed counts it is part of."""
     from scipy import sparse
 
@@ -380,7 +362,7 @@ def _slot_lists(problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return counted.indptr.astype(np.int64), counted.indices.astype(np.int64)
 
 
-def _likelihoods(problem: Problem, people: int) -> Array:
+def _likelihoods(problem: ClosedProblem, people: int) -> Array:
     """Log likelihood of every observed count at 0 … N, (counts, N + 1).
 
     Counts that the data make impossible (fewer individuals than were detected) get a steep slope instead of −∞, so that sweeps lead a

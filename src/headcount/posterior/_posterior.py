@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.observe import Problem, Start
+    from headcount.observe import ClosedProblem, Problem, Start
     from headcount.population import DispersionEstimate
     from headcount.posterior._beliefs import NamedEngine, Outcome, Promises
 
@@ -167,8 +167,7 @@ class Posterior(Answers):
     @cached_property
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
-        core = self._at_found_sizes(self.problem)
-        problem = self.problem if core.numbers is not None or core.model is not self.problem.model else core
+        problem, core = self._at_found_sizes(self.problem)
         found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
         far = far_from_past(self)
         if far:
@@ -182,20 +181,17 @@ class Posterior(Answers):
             )
         return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
 
-    def _at_found_sizes(self, problem: Problem) -> Problem:
-        """A problem like this posterior's as engines solve it, with the sizes that were found in place of those that are not known."""
-        simple = problem.groups is None and not (problem.tracks or problem.has_hidden_states or problem.start)
-        if simple:  # also flocks, whose moments are a multiple of those of individuals
-            return (
-                problem
-                if problem.size_known
-                else problem.with_population(max(1, round(self.population.mean)))
-            )
-        if problem.together.estimated:
-            problem = problem.with_dispersion(None)
-        if problem.core.numbers is None:
-            return problem.core
-        return problem.core.with_numbers(member_sizes(self.beliefs))
+    def _at_found_sizes(self, problem: Problem) -> tuple[Problem, ClosedProblem | None]:
+        """A problem like this posterior's with the sizes that were found in place of those that are not known.
+
+        Also the same on its larger graph; None where it has none: also of flocks, whose moments are a multiple of those of individuals.
+        """
+        simple = problem.groups is None and not (problem.tracks or problem.model.has_hidden_states or problem.start)
+        if simple:
+            known = problem.size_known
+            return problem if known else problem.with_population(max(1, round(self.population.mean))), None
+        core = (problem.with_dispersion(None) if problem.together.estimated else problem).core
+        return problem, core if core.numbers is None else core.with_numbers(member_sizes(self.beliefs))
 
     @cached_property
     def population(self) -> PopulationEstimate:
@@ -325,7 +321,7 @@ class Posterior(Answers):
 
         rng, count = generator(rng), self._affordable(size)
         tables = self.beliefs.sample(count, rng=rng, integer=self._non_negative)
-        again = replicates(self.problem, drawn_entries(self.problem, tables), rng)
+        again = replicates(self.problem, drawn_entries(self.problem.sites, tables), rng)
         coords = observation_coordinates(self.problem)
         return xr.DataArray(again, dims=("draw", "observation"), coords=coords, name="y")
 

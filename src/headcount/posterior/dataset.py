@@ -449,7 +449,7 @@ def _data_groups(posterior: Posterior, tables: dict[Scope, Array] | None) -> dic
     groups = {"observed_data": xr.Dataset({"y": ("observation", observed_counts(problem))}, coords=coords)}
     if tables is None:
         return groups
-    n = drawn_entries(problem, tables)
+    n = drawn_entries(problem.sites, tables)
     dims = ("chain", "draw", "observation")
     coords |= {"chain": np.arange(1), "draw": np.arange(len(n))}  # type: ignore[dict-item]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
     from headcount.individual import Model
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem, Problem
 
 LARGEST_COVARIANCE = 3000
 """Entries of a stacked table up to which the variance of a sum is read off its whole covariance (72 MB); above, off draws."""
@@ -257,7 +257,7 @@ class IntegratedBeliefs(DerivedBeliefs):
 
     base: Beliefs
     """At the estimate."""
-    problem: Problem
+    asked: Problem
     """With the model at the estimate."""
     response: Callable[[Scope], Array]
     """r: change of a table's mean per standard deviation of the estimate, shape (entries, columns of S)."""
@@ -267,7 +267,12 @@ class IntegratedBeliefs(DerivedBeliefs):
     @property
     def model(self) -> Model:
         """The model at the estimate."""
-        return self.problem.model
+        return self.asked.model
+
+    @property
+    def problem(self) -> ClosedProblem:
+        """The counts as ones of individuals in cells."""
+        return self.asked.on_cells
 
     @cached_property
     def population(self) -> float:
@@ -292,7 +297,7 @@ class IntegratedBeliefs(DerivedBeliefs):
 
     def sample(self, size: int, *, rng: np.random.Generator, integer: bool) -> dict[Scope, Array]:
         """Draws at the estimate, moved by draws of the estimate; as integers, rounded so that tables still agree."""
-        if integer and self.problem.has_hidden_states:
+        if integer and self.asked.model.has_hidden_states:
             # Tables of cells alone do not say who came and left, so that only draws at the estimate can be whole and agree.
             return self.base.sample(size, rng=rng, integer=True)
         if integer:
@@ -429,10 +434,10 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
     cloud = problem.cloud
     tag = cloud.of_tag(name)
     if problem.groups is not None and name in problem.groups:
-        own, members = problem.of_group(name), cloud.of_group(name)
+        members = cloud.of_group(name)
         found = partial(seen_otherwise, view=lambda view: replace(view, members=members))
     elif tag is not None:
-        own, found = problem.of_tag(name), partial(_tagged, tag=tag)
+        found = partial(_tagged, tag=tag)
     else:
         names = [*(problem.groups or ()), *(t for member in cloud.members for t in member.tags)]
         has = f"the groups are {shown(names)}" if names else "the problem has none"
@@ -441,7 +446,7 @@ def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Probl
         raise ValueError(
             "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
         )
-    return own, found(beliefs)
+    return problem.of(name), found(beliefs)
 
 
 def _tagged(beliefs: Beliefs, tag: int) -> Beliefs:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array
     from headcount.individual import RootedTree
-    from headcount.observe import Problem, Site
+    from headcount.observe import ClosedProblem, Problem, Site
     from headcount.population import Dispersion, DispersionEstimate
     from headcount.tables import Scope
 
@@ -184,7 +184,7 @@ class TooFewFree(NotChecked):
 NO_CHOICE = "the model leaves no observed count a choice"
 
 
-def windows_of(problem: Problem) -> list[list[int]]:
+def windows_of(problem: ClosedProblem) -> list[list[int]]:
     """Positions of the sites to be held against each other: all, or of long chains those of successive times."""
     sizes = list(map(len, problem.sites))
     windows = [list(range(len(sizes)))]
@@ -230,7 +230,7 @@ class WindowErrors(NamedTuple):
 
 
 def window_check(
-    problem: Problem, window: list[int], *, alone: bool, learned: Array | None, reached: Reached
+    problem: ClosedProblem, window: list[int], *, alone: bool, learned: Array | None, reached: Reached
 ) -> WindowErrors | None:
     """One window; None where no noise has moments.
 
@@ -312,7 +312,7 @@ class MarginStep:
         return tested(self.form @ self.covariance, quadratic(self.form), self.y - self.mean, None)
 
 
-def exact_steps(problem: Problem, tree: RootedTree) -> list[MarginStep]:
+def exact_steps(problem: ClosedProblem, tree: RootedTree) -> list[MarginStep]:
     """All margins, each given the one before; the first given N."""
     n, law, at = np.array([float(problem.population)]), tree.initial[None], 0
     mean, cov = _first_moments(problem, tree)
@@ -502,13 +502,14 @@ class CheckedCounts(NamedTuple):
 def fit_check(
     problem: Problem,
     *,
-    core: Problem | None = None,
+    core: ClosedProblem | None = None,
     learned: Learned | None = None,
     estimate: DispersionEstimate | None = None,
 ) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
-    `core` is the same on the larger graph that its individuals follow, with known sizes; the problem itself by default.
+    `core` is the same on the larger graph that its individuals follow, with known sizes; by default the problem itself, whose flocks are
+    then a scatter.
     `learned` is what is known of parameters that were learned from these counts, `estimate` a dispersion that was.
     """
     begun = perf_counter()
@@ -517,14 +518,15 @@ def fit_check(
         return checked
     if problem.together.estimated:
         problem = problem.with_dispersion(None)
-    core = problem if core is None else core
+    on_cells = core is None
+    core = problem.on_cells if core is None else core
     axes = ("time", "cell") if is_plain_chain(problem.model) else ("variable", "state")
-    ahead = learned is None and core is problem and _is_exact_chain(problem)
+    ahead = learned is None and on_cells and _is_exact_chain(core)
     try:
         # Matrices of a few hundred: more BLAS threads cost several times what they bring.
         with threads_for(0):
             found = (
-                _steps_ahead(problem)
+                _steps_ahead(core)
                 if ahead
                 else _left_out(core, None if learned is None else learned.tangent())
             )
@@ -543,7 +545,7 @@ def fit_check(
             axes=axes,
             seconds=perf_counter() - begun,
         )
-    implied = None if ahead or core is not problem else _implied_population(problem)
+    implied = _implied_population(problem) if on_cells and not ahead else None
     noises = steadier_noises(core) if found.dispersion < 1.0 else []
     judged = _judged(found, problem, implied, learned, estimate, noises)
     error, sd = found.observed - found.expected, found.sd
@@ -571,7 +573,7 @@ def fit_check(
     )
 
 
-def _left_out(problem: Problem, learned: Array | None) -> CheckedCounts:
+def _left_out(problem: ClosedProblem, learned: Array | None) -> CheckedCounts:
     """The check with every count predicted from all others of its window."""
     if all(site.source == FROM_PAST for site in problem.sites):
         raise NotChecked("nothing was observed")
@@ -610,7 +612,7 @@ def _mean_square(residual: Test, kept: int) -> tuple[float, float]:
     return (residual.value / kept, residual.above) if kept else (np.nan, np.nan)
 
 
-def _is_exact_chain(problem: Problem) -> bool:
+def _is_exact_chain(problem: ClosedProblem) -> bool:
     """Whether all that is seen are exact whole margins of a chain, each once."""
     tree, sites = problem.model.rooted(), problem.sites
     if not sites or tree is None or not tree.is_chain:
@@ -623,7 +625,7 @@ def _is_exact_margin(site: Site) -> bool:
     return site.noise.exact and len(site.scope) == 1 and site.whole
 
 
-def _steps_ahead(problem: Problem) -> CheckedCounts:
+def _steps_ahead(problem: ClosedProblem) -> CheckedCounts:
     """The check of exact margins: every margin given the one before."""
     tree = problem.model.rooted()
     assert tree is not None
@@ -793,7 +795,7 @@ NOISE_GAIN = 5.0
 """Nats of evidence, by the counts' moments, from which another noise is named: 150 to 1."""
 
 
-def steadier_noises(problem: Problem) -> list[Advice]:
+def steadier_noises(problem: ClosedProblem) -> list[Advice]:
     """Noises that scatter less than the declared one and would explain counts that do, with the evidence of each against it."""
     told, found = _moment_evidence(problem), []
     for call in problem.sites[0].noise.steadier():
@@ -804,7 +806,7 @@ def steadier_noises(problem: Problem) -> list[Advice]:
     return [advice for gain, advice in sorted(found, key=lambda one: -one[0]) if gain > NOISE_GAIN]
 
 
-def _moment_evidence(problem: Problem) -> float:
+def _moment_evidence(problem: ClosedProblem) -> float:
     """log N(y; E y, S) of all counts: the evidence as far as two moments tell it; −∞ where there are too many counts, or none."""
     counts = (
         counts_of(problem, list(range(len(problem.sites))))
@@ -851,7 +853,7 @@ Reached: TypeAlias = "dict[int, tuple[Array, Array]]"
 """Mean and covariance of the counts of the last node of a chain that was asked for: windows in the order of time go on from it."""
 
 
-def counts_of(problem: Problem, window: list[int], reached: Reached | None = None) -> Counts | None:
+def counts_of(problem: ClosedProblem, window: list[int], reached: Reached | None = None) -> Counts | None:
     """Everything observed at the sites of a window, or what of it has a noise with moments."""
     sites = [problem.sites[k] for k in window]
     n, cov = prior_moments(problem, sites, reached)
@@ -896,7 +898,7 @@ def _with_noise(place: NDArray[np.intp], sites: Sequence[Site], n: Array, cov: A
 
 
 def prior_moments(
-    problem: Problem, sites: Sequence[Site], reached: Reached | None = None
+    problem: ClosedProblem, sites: Sequence[Site], reached: Reached | None = None
 ) -> tuple[Array, Array]:
     """Exact mean and covariance under the model of the entries that some sites observe."""
     tree = problem.model.rooted()
@@ -913,7 +915,7 @@ def prior_moments(
     return np.concatenate([site.margin(law[at]) for site, at in placed]), cov
 
 
-def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, Array]:
+def _moments_by_tables(problem: ClosedProblem, sites: Sequence[Site]) -> tuple[Array, Array]:
     """The same for any model and tables: by passes between cliques, or on a tree from the covariance of every two tables."""
     model = problem.model
     if model.rooted() is None and all(model.junction_tree.covering(site.scope) is not None for site in sites):
@@ -934,7 +936,7 @@ def _moments_by_tables(problem: Problem, sites: Sequence[Site]) -> tuple[Array, 
     return mean, cov
 
 
-def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
+def _covariances(problem: ClosedProblem) -> Callable[[Scope, Scope], Array]:
     """The covariance of any two tables under the model; rho is read at the expected counts."""
     model, together = problem.model, problem.together
     if not together.of_steps and problem.numbers is None:
@@ -950,12 +952,12 @@ def _covariances(problem: Problem) -> Callable[[Scope, Scope], Array]:
     return TreeStructure(law, people, ()).field((), ()).covariance
 
 
-def _people(problem: Problem) -> float:
+def _people(problem: ClosedProblem) -> float:
     """The number of individuals, or of units of all groups."""
     return float(problem.population) if problem.numbers is None else float(problem.numbers.mean.sum())
 
 
-def _first_moments(problem: Problem, tree: RootedTree) -> tuple[Array, Array]:
+def _first_moments(problem: ClosedProblem, tree: RootedTree) -> tuple[Array, Array]:
     """Mean and covariance of the first node's counts."""
     if problem.numbers is not None:
         return problem.numbers.mean, np.diag(problem.numbers.variance)
@@ -963,13 +965,13 @@ def _first_moments(problem: Problem, tree: RootedTree) -> tuple[Array, Array]:
     return n * root, problem.root_phi * n * (np.diag(root) - np.outer(root, root))
 
 
-def moved(problem: Problem, tree: RootedTree, v: int, mean: Array, cov: Array) -> tuple[Array, Array]:
+def moved(problem: ClosedProblem, tree: RootedTree, v: int, mean: Array, cov: Array) -> tuple[Array, Array]:
     """Mean and covariance of a node's counts from those of its parent's."""
     return step_moments(mean, cov, dense(tree.transitions[v]), problem.dispersion, tree.variables[v])
 
 
 def _tree_moments(
-    tree: RootedTree, first: int, last: int, problem: Problem, reached: Reached
+    tree: RootedTree, first: int, last: int, problem: ClosedProblem, reached: Reached
 ) -> tuple[Array, Array, NDArray[np.intp]]:
     """Of the nodes from ``first`` to ``last``: mean counts, their covariance, and where every node starts.
 
@@ -995,7 +997,7 @@ def _tree_moments(
     return mean, joint, starts
 
 
-def simulated(problem: Problem, counts: Counts) -> Array | None:
+def simulated(problem: ClosedProblem, counts: Counts) -> Array | None:
     """Deviations y − E y of data sets simulated from the model, one per row; None where they would cost too much."""
     tree = problem.model.rooted()
     if tree is None or not drawable(problem, tree):
@@ -1013,7 +1015,7 @@ def simulated(problem: Problem, counts: Counts) -> Array | None:
     return np.asarray(y[:, counts.place] - counts.mean)
 
 
-def drawable(problem: Problem, tree: RootedTree) -> bool:
+def drawable(problem: ClosedProblem, tree: RootedTree) -> bool:
     """Whether data sets can be simulated: counts of single variables, and moves that scatter no less than a multinomial's."""
     if any(len(site.scope) > 1 for site in problem.sites):
         return False
@@ -1030,7 +1032,7 @@ def affordable(tree: RootedTree) -> int:
 
 
 def _simulated_nodes(
-    problem: Problem, tree: RootedTree, size: int, rng: np.random.Generator
+    problem: ClosedProblem, tree: RootedTree, size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:
     """Node counts of ``size`` populations."""
     if problem.numbers is not None:
@@ -1045,7 +1047,7 @@ def _simulated_nodes(
     return nodes
 
 
-def whole_parties(problem: Problem, node: Hashable | None, counts: NDArray[Any]) -> Together | None:
+def whole_parties(problem: ClosedProblem, node: Hashable | None, counts: NDArray[Any]) -> Together | None:
     """How the moves into a node (None: the first counts) are drawn; sizes are rounded to whole numbers."""
     dispersion = problem.together
     if dispersion.is_none:

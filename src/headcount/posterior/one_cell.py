@@ -41,7 +41,7 @@ def has_one_cell(problem: Problem) -> bool:
         and all(len(states) == 1 for states in problem.model.states.values())
         and problem.groups is None
         and problem.dispersion is None
-        and not (problem.tracks or problem.opens or problem.has_hidden_states or problem.start)
+        and not (problem.tracks or problem.opens or problem.model.has_hidden_states or problem.start)
         and all(site.whole and not (site.noise.exact or site.noise.correlated) for site in problem.sites)
     )
 

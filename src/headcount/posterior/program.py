@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Scope
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem, Problem
 
 MOST_ENTRIES = 2_000
 """Entries of all cliques up to which contradictions are looked for: tens of milliseconds."""
@@ -66,7 +66,7 @@ class Conflict(NamedTuple):
 class TableProgram:
     """The equations of one problem."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ClosedProblem) -> None:
         from scipy import sparse
 
         model = problem.model
@@ -372,7 +372,7 @@ def implied(
     return Site(tuple(scope), size, index, None, Exact(counts, on=tuple(scope)), names, source)
 
 
-def size_range(problem: Problem, group: int) -> tuple[float, float]:
+def size_range(problem: ClosedProblem, group: int) -> tuple[float, float]:
     """The fewest and the most individuals that a group of unknown size may have beside exact counts."""
     assert problem.numbers is not None
     law = problem.numbers.laws[group]
@@ -392,7 +392,7 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     most = MOST_AFTER_FAILURE if failed else MOST_ENTRIES
     if _entries(core) > most or not (exact or failed or _forbids_moves(core)):
         return None
-    program, given = TableProgram(core), _as_given(core) | _as_given(problem)
+    program, given = TableProgram(core), _as_given(core.sites) | _as_given(problem.sites)
     units = program.units([given[name][0] for name in program.names])
     found = program.conflict(units)
     if found is None and (failed or program.has_units):
@@ -400,7 +400,7 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     return None if found is None else found.in_words(given, exact=exact)
 
 
-def _forbids_moves(problem: Problem) -> bool:
+def _forbids_moves(problem: ClosedProblem) -> bool:
     """Whether some configuration of a clique is impossible; of chains and trees whether some state or move is."""
     model, tree = problem.model, problem.model.rooted()
     if tree is not None:
@@ -410,11 +410,11 @@ def _forbids_moves(problem: Problem) -> bool:
     return any(not (np.asarray(model.marginal(tuple(c))) > 0).all() for c in model.junction_tree.cliques)
 
 
-def _as_given(problem: Problem) -> dict[str, tuple[float, str]]:
+def _as_given(sites: Sequence[Site]) -> dict[str, tuple[float, str]]:
     """By the name of every count: the fewest individuals it allows, and what was given, in words."""
     return {
         name: (low, f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)"))
-        for site in problem.sites
+        for site in sites
         for name, y, low in zip(site.names, site.noise.counts, fewest_read(site), strict=True)
     }
 
@@ -432,20 +432,20 @@ def fewest_read(site: Site) -> Array:
         return np.asarray(low + np.isneginf(site.noise.log_prob(low)))
 
 
-def _entries(problem: Problem) -> int:
+def _entries(problem: ClosedProblem) -> int:
     """Of all cliques."""
     model = problem.model
     return sum(int(np.prod(model.size(tuple(c)), dtype=np.int64)) for c in model.junction_tree.cliques)
 
 
-def certain_sites(problem: Problem) -> list[Site] | None:
+def certain_sites(problem: ClosedProblem) -> list[Site] | None:
     """What exact counts make certain, as exact sites; None where no population has them. Nothing where there are too many entries."""
     if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
         return []
     return TableProgram(problem).certain()
 
 
-def told_by_sizes(problem: Problem) -> tuple[Array, Array] | None:
+def told_by_sizes(problem: ClosedProblem) -> tuple[Array, Array] | None:
     """See `TableProgram.told_by_sizes`; None where there are too many entries to look. Where nothing is exact, totals are told."""
     if not any(site.noise.exact for site in problem.sites):
         # Two sizes are summed over in blocks, which a reading of their sum alone is too narrow for: it has a site of its own.
@@ -454,7 +454,7 @@ def told_by_sizes(problem: Problem) -> tuple[Array, Array] | None:
     return TableProgram(problem).told_by_sizes() if _entries(problem) <= MOST_CERTAIN else None
 
 
-def _totals(problem: Problem) -> tuple[Array, Array]:
+def _totals(problem: ClosedProblem) -> tuple[Array, Array]:
     """The same where nothing is exact: a sum over a variable's states that has one weight per group is a function of the sizes."""
     numbers, model = problem.numbers, problem.model
     assert numbers is not None

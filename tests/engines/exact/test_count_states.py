@@ -25,7 +25,7 @@ CHAINS = [name for name in CASES if name not in {"star", "tree with observed flo
 @pytest.mark.parametrize("name", CHAINS)
 def test_count_states_equal_enumeration(name):
     """Nodes, flows, all covariances, quantiles and evidence of chains, from messages over count vectors, to 1e-10."""
-    same_answers(enumerated(CASES[name]), count_state_beliefs(CASES[name]), scopes(CASES[name]))
+    same_answers(enumerated(CASES[name].core), count_state_beliefs(CASES[name].core), scopes(CASES[name]))
 
 
 def same_answers(exact, found, every):
@@ -142,7 +142,7 @@ def test_binomials_handle_certain_moves():
 def test_count_state_draws_have_the_right_moments():
     """Means of 400 draws within 5 standard errors (40 entries: wrong alarm below 3e-5); margins agree in each draw."""
     problem = CASES["three cells"]
-    found = count_state_beliefs(problem)
+    found = count_state_beliefs(problem.core)
     draws = found.sample(400, rng=np.random.default_rng(5), integer=True)
     for scope, table in draws.items():
         error = np.sqrt(found.variance(scope) / 400) + 1e-12

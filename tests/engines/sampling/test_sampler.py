@@ -30,7 +30,7 @@ LIMIT = 5.5
 
 
 def run(engine, problem, seed=1):
-    return engine.run(problem, rng=np.random.default_rng(seed), progress=False)
+    return engine.run(problem.core, rng=np.random.default_rng(seed), progress=False)
 
 
 def furthest(beliefs, exact, problem):
@@ -50,7 +50,7 @@ def test_paths_agree_with_enumeration(name, engine):
     """Node and flow means of the path sampler are the exact ones, with whole-path proposals and without."""
     outcome = run(engine, CASES[name])
     assert outcome.status is Status.SAMPLED
-    assert furthest(outcome.beliefs, enumerated(CASES[name]), CASES[name]) < LIMIT
+    assert furthest(outcome.beliefs, enumerated(CASES[name].core), CASES[name]) < LIMIT
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "structural" not in n])
@@ -58,7 +58,7 @@ def test_tables_agree_with_enumeration(name):
     """Node and flow means of the table sampler are the exact ones, on chains and on trees."""
     outcome = run(TABLES, CASES[name])
     assert outcome.status is Status.SAMPLED
-    assert furthest(outcome.beliefs, enumerated(CASES[name]), CASES[name]) < LIMIT
+    assert furthest(outcome.beliefs, enumerated(CASES[name].core), CASES[name]) < LIMIT
 
 
 def _seen_everywhere(model, population):
@@ -72,21 +72,21 @@ def _seen_everywhere(model, population):
 def test_paths_agree_with_enumeration_on_every_awkward_tree(name):
     """Chains, stars, separate parts, single cells, zeros: same means as the enumeration."""
     problem = _seen_everywhere(awkward_models()[name], 2)
-    assert furthest(run(PATHS, problem).beliefs, enumerated(problem), problem) < LIMIT
+    assert furthest(run(PATHS, problem).beliefs, enumerated(problem.core), problem) < LIMIT
 
 
 @pytest.mark.parametrize("engine", [PATHS, TABLES])
 def test_the_comparison_sees_a_wrong_likelihood(engine):
     """Against the answer for one count changed by one, the same comparison fails by far."""
     other = Problem(CASES["a missing count"].model, 4, [Poisson([[1, 2], [np.nan, 1], [3, 1]])])
-    assert furthest(run(engine, CASES["a missing count"]).beliefs, enumerated(other), other) > 2 * LIMIT
+    assert furthest(run(engine, CASES["a missing count"]).beliefs, enumerated(other.core), other) > 2 * LIMIT
 
 
 @pytest.mark.parametrize("engine", [PATHS, TABLES])
 @pytest.mark.parametrize("name", ["three cells", "observed flows", "star"])
 def test_spreads_agree_with_enumeration(engine, name):
     """Variances to 15 % where they exceed 0.05 (4000 nearly independent sweeps: about 2.2 % standard error, 6 % for rare ones)."""
-    exact, found = enumerated(CASES[name]), run(engine, CASES[name]).beliefs
+    exact, found = enumerated(CASES[name].core), run(engine, CASES[name]).beliefs
     for scope in scopes(CASES[name]):
         wide = exact.variance(scope) > 0.05
         np.testing.assert_allclose(found.variance(scope)[wide], exact.variance(scope)[wide], rtol=0.15)
@@ -125,7 +125,7 @@ def cumulative(exact, v):
 def test_quantiles_of_nodes_are_close_to_the_exact_ones(engine):
     """Where the exact cumulative probability is not within 0.04 of the level, the sample quantile is the exact one."""
     problem = CASES["three cells"]
-    exact, found = enumerated(problem), run(engine, problem).beliefs
+    exact, found = enumerated(problem.core), run(engine, problem).beliefs
     for level in (0.1, 0.5, 0.9):
         for v in problem.model.variables:
             clear = np.all(np.abs(cumulative(exact, v) - level) > 0.04, axis=0)
@@ -169,14 +169,14 @@ def test_a_start_near_the_data_changes_nothing_but_the_start():
     problem = CASES["a missing count"]
     tilted, _ = problem.model.tilt({(0,): np.array([-0.5, 0.3]), (2,): np.array([0.4, -0.2])})
     engine = PathGibbs(burn_in=120, sweeps=2000, start=tilted)
-    assert furthest(run(engine, problem).beliefs, enumerated(problem), problem) < LIMIT
+    assert furthest(run(engine, problem).beliefs, enumerated(problem.core), problem) < LIMIT
 
 
 def test_large_populations_use_the_closed_form_and_agree_with_the_exact_recursion(monkeypatch):
     """Two cells, N = 400, tables forbidden: Poisson in closed form gives the count-state answer, nodes and flows."""
     chain = MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=4)
     problem = Problem(chain, 400, [Poisson([[260, 130], [250, 160], [np.nan, np.nan], [200, 230]])])
-    exact = count_state_beliefs(problem)
+    exact = count_state_beliefs(problem.core)
     monkeypatch.setattr(_arrays, "TABLE_ENTRIES", 0)
     found = run(PathGibbs(burn_in=100, sweeps=300), problem).beliefs
     assert found.arrays.slots.table.size == 0
@@ -189,7 +189,7 @@ def test_large_populations_use_the_closed_form_and_agree_with_the_exact_recursio
 def test_error_bars_are_honest():
     """Over 60 seeds the mean squared z of each of six node entries lies in [0.3, 2.2] (chi-square: wrong alarm below 1e-5)."""
     problem = CASES["three cells"]
-    exact = enumerated(problem)
+    exact = enumerated(problem.core)
     engine = PathGibbs(burn_in=60, sweeps=300, draws=0)
     squares = []
     for seed in range(60):
@@ -205,7 +205,7 @@ def test_smoothing_beats_counting():
     rng = np.random.default_rng(4)
     chain = MarkovChain(rng.dirichlet(np.ones(3)), rng.dirichlet(np.ones(3), size=3), length=4)
     problem = Problem(chain, 50, [Poisson(rng.poisson(50 / 3, size=(4, 3)))])
-    exact = count_state_beliefs(problem)
+    exact = count_state_beliefs(problem.core)
     smooth, counted = [], []
     for seed in range(6):
         found = run(PathGibbs(burn_in=100, sweeps=200, draws=20), problem, seed).beliefs

@@ -24,7 +24,7 @@ from headcount.engines.exact._few_individuals import QUICK, few_individuals_beli
 from headcount.errors import TooLongError
 
 if TYPE_CHECKING:
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
@@ -58,7 +58,7 @@ class Enumerate(DirectEngine):
     draws_rows: ClassVar[bool] = True
     rules: ClassVar[dict[str, Rule]] = {"most": whole()}
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> ExactBeliefs:
+    def solve(self, problem: ClosedProblem, rng: np.random.Generator) -> ExactBeliefs:
         """List all populations, or run an exact recursion where the list is too long; wider, until no number of individuals is missed."""
         windows = first_windows(problem, rng)
         while True:
@@ -68,7 +68,7 @@ class Enumerate(DirectEngine):
                 return beliefs
             windows = more
 
-    def _method(self, problem: Problem, windows: Sequence[SizeWindow]) -> Callable[[], ExactBeliefs]:
+    def _method(self, problem: ClosedProblem, windows: Sequence[SizeWindow]) -> Callable[[], ExactBeliefs]:
         """The list where it is short, else the recursion that fits."""
         entries = np.inf if problem.disperses else listed_entries(problem, windows)
         if entries <= min(self.most, SHORTEST_LIST):
@@ -91,7 +91,7 @@ class Enumerate(DirectEngine):
         )
 
 
-def quick(problem: Problem, windows: Sequence[SizeWindow], *, once: bool = True) -> bool:
+def quick(problem: ClosedProblem, windows: Sequence[SizeWindow], *, once: bool = True) -> bool:
     """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
     if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
         return True

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Counts, Index, Mask, Scope
     from headcount.individual import Model, RootedTree
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
     from headcount.population import SizeLaw
 
 
@@ -89,7 +89,9 @@ NOBODY = -1
 """The kind of states in which nobody is ever."""
 
 
-def count_states_fit(problem: Problem, windows: Sequence[SizeWindow], *, most: Work = MOST) -> str | None:
+def count_states_fit(
+    problem: ClosedProblem, windows: Sequence[SizeWindow], *, most: Work = MOST
+) -> str | None:
     """Why the recursion cannot run on a problem with numbers in these windows, within ``most`` work; None when it can."""
     rooted = problem.model.rooted()
     if rooted is None or not rooted.is_chain:
@@ -260,7 +262,7 @@ class Kinds:
     """Whether the root says how many there are of each kind; it is then no node of the recursion."""
 
     @classmethod
-    def of(cls, problem: Problem, windows: Sequence[SizeWindow]) -> Kinds:
+    def of(cls, problem: ClosedProblem, windows: Sequence[SizeWindow]) -> Kinds:
         """Read off a problem whose model is a chain."""
         tree = problem.model.rooted()
         assert tree is not None
@@ -648,7 +650,9 @@ class CountStateBeliefs(ExactBeliefs):
         return out.reshape(law.size, -1) * self.seen[t + 1]
 
 
-def count_state_beliefs(problem: Problem, windows: Sequence[SizeWindow] | None = None) -> CountStateBeliefs:
+def count_state_beliefs(
+    problem: ClosedProblem, windows: Sequence[SizeWindow] | None = None
+) -> CountStateBeliefs:
     """Exact posterior and evidence of a chain with observed nodes and flows; any length, any noise.
 
     Raises

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model, Place, RootedTree
-    from headcount.observe import Problem, Site
+    from headcount.observe import ClosedProblem, Site
     from headcount.population import SizeLaw
 
 ROUNDING = 1e-12
@@ -76,7 +76,7 @@ class ExactBeliefs(Beliefs):
         return {tuple(c): self.drawn_table(tuple(c), states, rng) for c in self.model.junction_tree.cliques}
 
 
-def fitting_tree(problem: Problem, method: str, misfit: str | None) -> RootedTree:
+def fitting_tree(problem: ClosedProblem, method: str, misfit: str | None) -> RootedTree:
     """The chain or tree that an exact method works on; an error says why it does not fit."""
     tree = problem.model.rooted()
     if misfit is not None or tree is None:
@@ -210,7 +210,7 @@ FIRST_SHARE, WIDER = 0.5, 0.3
 """The first window's share of all sizes that are likely, and the share of itself by which it grows at an end where it cuts the law off."""
 
 
-def first_windows(problem: Problem, rng: np.random.Generator) -> list[SizeWindow]:
+def first_windows(problem: ClosedProblem, rng: np.random.Generator) -> list[SizeWindow]:
     """Numbers of every kind to begin with: known ones, or likely ones by tilted EP."""
     if problem.numbers is None:
         return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
@@ -221,7 +221,7 @@ def first_windows(problem: Problem, rng: np.random.Generator) -> list[SizeWindow
     return [SizeWindow(law, size.low, size.high) for law, size in zip(laws, sizes, strict=True)]
 
 
-def widened(problem: Problem, beliefs: ExactBeliefs, windows: Sequence[SizeWindow]) -> list[SizeWindow]:
+def widened(problem: ClosedProblem, beliefs: ExactBeliefs, windows: Sequence[SizeWindow]) -> list[SizeWindow]:
     """Windows beyond which nothing is left of the posterior."""
     numbers = problem.numbers
     if numbers is None or numbers.known:
@@ -240,7 +240,7 @@ MOST_CONFIGURATIONS = 10_000_000
 
 
 def listed_entries(
-    problem: Problem, windows: Sequence[SizeWindow], *, most: int = MOST_CONFIGURATIONS
+    problem: ClosedProblem, windows: Sequence[SizeWindow], *, most: int = MOST_CONFIGURATIONS
 ) -> float:
     """How many table entries a list of all populations has; infinity where one individual alone has more than ``most`` configurations."""
     sizes = np.array(problem.model.size(problem.model.variables), dtype=float)
@@ -254,7 +254,7 @@ def listed_entries(
     return total
 
 
-def _configurations(problem: Problem, kinds: int) -> list[Index]:
+def _configurations(problem: ClosedProblem, kinds: int) -> list[Index]:
     """Of every kind, the flat positions of the configurations that its individuals may have."""
     joint = np.asarray(problem.model.marginal(problem.model.variables))
     if kinds == 1:
@@ -263,7 +263,7 @@ def _configurations(problem: Problem, kinds: int) -> list[Index]:
     return [np.flatnonzero((joint.ravel() > 0) & (first == g)) for g in range(kinds)]
 
 
-def enumerated(problem: Problem, windows: Sequence[SizeWindow] | None = None) -> EnumeratedBeliefs:
+def enumerated(problem: ClosedProblem, windows: Sequence[SizeWindow] | None = None) -> EnumeratedBeliefs:
     """List every population with numbers in these windows, and weigh it.
 
     With N_g individuals of kind g, of whom n(x) have the configuration x, P(n) = Π_g p_g(N_g) N_g! Π_x p_g(x)^n(x) / n(x)!.

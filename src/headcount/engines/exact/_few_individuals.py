@@ -39,7 +39,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     from headcount._types import Array, Index, Scope
     from headcount.individual import Model
-    from headcount.observe import Problem, Site
+    from headcount.observe import ClosedProblem, Site
 
 LARGEST_POPULATION = 6
 """Above it P(n = k), an alternating sum, would lose more than 1e-12 to rounding."""
@@ -55,7 +55,7 @@ SMALL = 1e-290
 """Sums below this share of their largest possible term are made again from logarithms: doubles end at 1e-308."""
 
 
-def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
+def few_individuals_fit(problem: ClosedProblem, *, most: int = LARGEST) -> str | None:
     """Why the recursion cannot run on a problem within `most` joint states (and counts to evaluate); None when it can."""
     rooted, people = problem.model.rooted(), int(problem.population)
     if rooted is None:
@@ -79,7 +79,7 @@ def few_individuals_fit(problem: Problem, *, most: int = LARGEST) -> str | None:
     return None
 
 
-def _observed_edges(problem: Problem) -> list[Scope]:
+def _observed_edges(problem: ClosedProblem) -> list[Scope]:
     """The edges whose flows are observed, each once, in the order of the observations."""
     edges: dict[frozenset[Hashable], Scope] = {}
     for site in problem.sites:
@@ -116,7 +116,7 @@ def edges_as_nodes(tree: RootedTree, children: set[int]) -> tuple[RootedTree, di
     return RootedTree(tuple(names), np.array(parents), tree.initial, tuple(laws)), moved, between
 
 
-def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
+def few_individuals_beliefs(problem: ClosedProblem) -> FewIndividualsBeliefs:
     """Exact posterior and evidence of at most six individuals on a chain or tree with observed nodes and flows; any noise.
 
     Raises
@@ -141,7 +141,7 @@ def few_individuals_beliefs(problem: Problem) -> FewIndividualsBeliefs:
     return FewIndividualsBeliefs(problem.model, states, log_evidence, found)
 
 
-def _local(problem: Problem, of: JointStates) -> dict[int, Array]:
+def _local(problem: ClosedProblem, of: JointStates) -> dict[int, Array]:
     """log l_v(n(x)) of every node, plus the law of the individuals at the root; one axis per individual."""
     people, rooted = problem.population, of.rooted
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""From a Problem to the plain arrays that the kernels read and write, gathered in named tuples (numba passes those without boxing).
+"""From a ClosedProblem to the plain arrays that the kernels read and write, gathered in named tuples (numba passes those without boxing).
 
 Nodes are numbered in preorder, so the subtree below node v is the range v … end[v] − 1. The cells of all nodes lie one
 after the other (node v starts at `node_start[v]`), and so do the entries of all edge tables (edge parent(v) → v, row by
@@ -29,7 +29,7 @@ from headcount.observe import SIZES, Poisson, ProblemError
 from headcount.tables import Domain, Scope, dense
 
 if TYPE_CHECKING:
-    from headcount.observe import Problem, Site
+    from headcount.observe import ClosedProblem, Site
 
 LIMIT = 200.0
 """Log-ratios are kept within ±LIMIT: e^−200 is far below the resolution of a double, e^±200 squared is still one."""
@@ -223,7 +223,7 @@ def _joined(rows: Any, columns: Any, size: int) -> Index:
     return np.asarray(connected_components(graph, directed=False)[1])
 
 
-def sampling_arrays(problem: Problem, *, engine: str, weights: bool = True) -> SamplingArrays:
+def sampling_arrays(problem: ClosedProblem, *, engine: str, weights: bool = True) -> SamplingArrays:
     """The arrays of a problem, or one `ProblemError` that says all that keeps `engine` from taking it; not all know ``weights``."""
     rooted = problem.model.rooted()
     if rooted is None:
@@ -265,7 +265,7 @@ def _countable(site: Site, most: int) -> bool:
     return bool(((data == np.rint(data)) & (data >= 0) & (data <= most)).all())
 
 
-def _member_starts(problem: Problem, rooted: RootedTree) -> NDArray[np.int64] | None:
+def _member_starts(problem: ClosedProblem, rooted: RootedTree) -> NDArray[np.int64] | None:
     """Where the states of every member of a cloud begin, by node; its labels are pairs (member, state)."""
     if rooted.variables[0] != SIZES:
         return None

@@ -55,7 +55,7 @@ from headcount.engines.sampling._sampler import (
 from headcount.engines.sampling._statistics import BatchMoments
 from headcount.engines.sampling._worms import PathWorms, path_worms, worm_space
 from headcount.individual import Model
-from headcount.observe import Poisson, Problem, ProblemError
+from headcount.observe import ClosedProblem, Poisson, ProblemError
 from headcount.solve.raking import quotient, rake
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class PathGibbs(Sampler):
         " near the data (for example the problem's model tilted to its MAP)"
     )
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """States of all individuals per chain and kept configuration, sums per flow, node tables, likelihood ratios."""
         size = sizes(problem)
         states = 2 * self.chains * size.people * len(problem.model.variables)
@@ -195,7 +195,7 @@ class PathGibbs(Sampler):
         drawn = min(KEPT_DRAWS, self.sweeps) * size.cells  # 4 bytes per count, and one copy
         return BYTES * (tabulated * rows + self.chains * (sums + drawn)) + SAMPLER_BYTES + states + kept
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """See `Engine`."""
         del speed
         size, widths = sizes(problem), [len(s) for s in problem.model.states.values()]

@@ -24,7 +24,7 @@ from headcount.posterior import Beliefs, Promises, Sizes, Status
 
 if TYPE_CHECKING:
     from headcount._types import Array, Scope
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -276,7 +276,7 @@ class Sampler(IterativeEngine):
         """Sampled."""
         return Status.SAMPLED
 
-    def init(self, problem: Problem, rng: np.random.Generator) -> Run:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator) -> Run:
         """The first state of every chain."""
         arrays = sampling_arrays(problem, engine=self.name, weights=self.takes_weights)
         learned = self.prepare(arrays)

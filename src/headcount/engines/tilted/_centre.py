@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Mask
     from headcount.individual import FactoredTree, Model, RootedTree
-    from headcount.observe import Observation, Problem
+    from headcount.observe import ClosedProblem, Observation
     from headcount.population import Numbers
 
 
@@ -90,7 +90,7 @@ class ToldBySizes(NamedTuple):
         return np.where(n > -MISSED, log_p, -np.inf).sum(axis=-1)
 
 
-def _told_by_sizes(problem: Problem, which: Mask) -> tuple[ToldBySizes, ...]:
+def _told_by_sizes(problem: ClosedProblem, which: Mask) -> tuple[ToldBySizes, ...]:
     """The readings among some entries that exact counts make functions of the sizes, by noise."""
     found = told_by_sizes(problem)
     if found is None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headcount._types import Array
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
     from headcount.observe.binding import Site
     from headcount.structure import Field, Structure
 
@@ -101,17 +101,17 @@ class GaussianEngine(Engine):
     def _solving(self) -> Solving:
         return Solving(self.structure, self.draws, self.final_draws)
 
-    def memory(self, problem: Problem) -> int:
+    def memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         return gaussian_memory(problem, self.use, self._solving, on_device=self.device != "cpu")
 
-    def device_memory(self, problem: Problem) -> int:
+    def device_memory(self, problem: ClosedProblem) -> int:
         """See `Engine`."""
         if self.device == "cpu" or problem.model.rooted() is None:
             return 0
         return gaussian_device_memory(problem, self.use, kind_on_device(problem, self.structure))
 
-    def seconds(self, problem: Problem, speed: float) -> float:
+    def seconds(self, problem: ClosedProblem, speed: float) -> float:
         """See `Engine`."""
         return gaussian_seconds(problem, self.use, self._solving, speed)
 
@@ -120,7 +120,7 @@ class GaussianEngine(Engine):
         sampling = Sampling(self.draws, self.final_draws, self.draw_seed, self.mc_error)
         return Solver(self.structure, sampling, recall)
 
-    def prior_centre(self, problem: Problem) -> Centre:
+    def prior_centre(self, problem: ClosedProblem) -> Centre:
         """The Gaussian at the prior, without tilts."""
         return Centre.at(Roles.of(Tilts(problem, find_device(self.device)), solver=self.solver()))
 
@@ -280,7 +280,7 @@ def _one_by_one(centre: Centre, exact: list[int], field: Field) -> float | None:
     return float(-0.5 * (np.log1p(wide) + white**2 * wide / (1 + wide)).sum())
 
 
-def _spacing(problem: Problem) -> float:
+def _spacing(problem: ClosedProblem) -> float:
     """How far apart exact counts can be: one individual, or one whole flock."""
     counts = [np.asarray(site.noise.counts, dtype=float) for site in problem.sites if site.noise.exact]
     return problem.together.spacing(np.concatenate([[float(problem.population)], *counts]))
@@ -335,7 +335,7 @@ class ClosedForm(GaussianEngine, DirectEngine):
     name: ClassVar[str] = "ClosedForm"
     use: ClassVar[GaussianUse] = GaussianUse(sweeps=1, matrices=8)
 
-    def solve(self, problem: Problem, rng: np.random.Generator) -> Beliefs:
+    def solve(self, problem: ClosedProblem, rng: np.random.Generator) -> Beliefs:
         """See :class:`DirectEngine`."""
         del rng
         wrong = sorted({type(s.noise).__name__ for s in problem.sites if not s.noise.gaussian})

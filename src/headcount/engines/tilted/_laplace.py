@@ -23,7 +23,7 @@ from headcount.posterior import Beliefs, GaussianBeliefs
 
 if TYPE_CHECKING:
     from headcount._types import Array, Mask
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
 
 INSIDE = 1e-9
 """How far inside a likelihood's domain Newton starts, relative to the largest expected count: far above rounding (1e-13)."""
@@ -74,7 +74,7 @@ class Laplace(GaussianEngine, IterativeEngine):
     tolerance: float = 1e-9
     max_iterations: int = 200
 
-    def init(self, problem: Problem, rng: np.random.Generator | None = None) -> NewtonState:
+    def init(self, problem: ClosedProblem, rng: np.random.Generator | None = None) -> NewtonState:
         """Start at the prior mean, or near it where a likelihood is not finite there."""
         del rng
         rough = sorted(

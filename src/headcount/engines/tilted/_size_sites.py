@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from headcount._types import Array
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
     from headcount.population import Numbers, SizeLaw
 
 NEGLIGIBLE = 40.0
@@ -91,7 +91,7 @@ class SizePrior(Observation):
         return np.ones(np.shape(self.counts), dtype=bool)
 
 
-def with_size_sites(problem: Problem) -> Problem:
+def with_size_sites(problem: ClosedProblem) -> ClosedProblem:
     """The problem with a site on every size that is not known, and on the sum of two; as it is where there is nothing to add."""
     numbers = problem.numbers
     if numbers is None or numbers.known or any(site.noise.of_size for site in problem.sites):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headcount._types import Array
-    from headcount.observe import Problem
+    from headcount.observe import ClosedProblem
     from headcount.population import Numbers
 
 NEARLY_IMPOSSIBLE = 0.01
@@ -181,7 +181,7 @@ class TiltedEP(GaussianEngine, IterativeEngine):
 
     def init(
         self,
-        problem: Problem,
+        problem: ClosedProblem,
         rng: np.random.Generator | None = None,
         *,
         g: Array | None = None,
@@ -228,7 +228,9 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             state = self._begin(centre, self._first_sites(centre))
         return state
 
-    def resume(self, problem: Problem, rng: np.random.Generator, start: Mapping[str, Any]) -> EPState | None:
+    def resume(
+        self, problem: ClosedProblem, rng: np.random.Generator, start: Mapping[str, Any]
+    ) -> EPState | None:
         """Start from the tilts and sites of a similar problem: near it, that takes half the sweeps. Draws are as many as there."""
         tilts = Tilts(with_size_sites(problem), find_device(self.device))
         numbers = start.get("draws")
@@ -616,7 +618,7 @@ SIZE_REACH, SIZE_TAIL, SIZE_MORE = 9.0, 6.0, 10.0
 are likely: less than 1e-10 lies outside."""
 
 
-def likely_sizes(core: Problem, rng: np.random.Generator, *, share: float = 1.0) -> list[LikelySize]:
+def likely_sizes(core: ClosedProblem, rng: np.random.Generator, *, share: float = 1.0) -> list[LikelySize]:
     """How many individuals every kind has, by an approximate answer in which all move alone; ``share`` scales the width of the windows."""
     assert core.numbers is not None
     alone = core.with_dispersion(None) if core.disperses else core
