@@ -158,3 +158,25 @@ def test_the_users_array_is_not_shared():
     problem = hc.Problem(chain(), 10, hc.Poisson(y))
     y[:] = 7
     assert problem.sites[0].noise.counts.tolist() == [1, 1]
+
+
+def test_one_group_or_tagged_individual_alone():
+    """`of` has the model and number of one kind, unseen; a name that nobody has is refused in words, on any graph."""
+    step = np.array([[0.9, 0.1], [0.2, 0.8]])
+    kinds = {
+        "a": hc.Group(hc.MarkovChain([0.5, 0.5], step, length=2), hc.About(9, sd=2)),
+        "b": hc.Group(hc.MarkovChain([1, 0], step, length=2), 4),
+    }
+    tags = hc.Tracks({"id": ["x"], "time": [0], "cell": [1], "group": ["a"]})
+    both = hc.Problem(groups=kinds, observations=[hc.Poisson([[6, 7], [8, 5]]), tags])
+    assert repr(both.of("a").population) == "About(9, sd=2)"
+    assert (both.of("b").population, both.of("b").sites) == (4, ())
+    assert both.of("x").population == 1
+    ring = hc.DiscreteModel(
+        dict.fromkeys("abc", 2), {pair: np.eye(2) for pair in (("a", "b"), ("b", "c"), ("c", "a"))}
+    )
+    for problem in (both, hc.Problem(ring, 20, hc.Poisson([3, 17], on="a"))):
+        with pytest.raises(ValueError, match="no group 'nobody'"):
+            problem.of("nobody")
+        with pytest.raises(ValueError, match="no group 'nobody'"):
+            hc.infer(problem).group("nobody")

@@ -619,7 +619,9 @@ def known_tables(problem: Problem) -> CountTables | None:
 def _one_known_chain(problem: Problem) -> bool:
     """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, no overdispersion given."""
     alone = problem.dispersion is None or problem.together.estimated
-    closed = problem.model.as_chain() is not None and problem.size_known and not problem.model.has_hidden_states
+    closed = (
+        problem.model.as_chain() is not None and problem.size_known and not problem.model.has_hidden_states
+    )
     return closed and alone and not (problem.tracks or problem.groups)
 
 

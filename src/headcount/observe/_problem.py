@@ -398,7 +398,14 @@ class Problem:
             group = self.groups[name]
             own: dict[str, Any] = {"model": group.model, "population": total_size({name: group})}
         else:
-            member = self.cloud.members[self.cloud.of_tag(name)]  # type: ignore[index]
+            by_tag = (
+                {tag: member for member in self.cloud.members for tag in member.tags} if self.tracks else {}
+            )
+            if name not in by_tag:
+                names = [*(self.groups or ()), *by_tag]
+                has = f"the groups are {shown(names)}" if names else "the problem has none"
+                raise ValueError(f"there is no group {name!r}: {has}")
+            member = by_tag[name]
             own = {"model": member.model, "population": int(member.weight), "dispersion": None}
         return self.unseen()._twin(groups=None, start=None, **own)
 

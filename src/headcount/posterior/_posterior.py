@@ -186,7 +186,9 @@ class Posterior(Answers):
 
         Also the same on its larger graph; None where it has none: also of flocks, whose moments are a multiple of those of individuals.
         """
-        simple = problem.groups is None and not (problem.tracks or problem.model.has_hidden_states or problem.start)
+        simple = problem.groups is None and not (
+            problem.tracks or problem.model.has_hidden_states or problem.start
+        )
         if simple:
             known = problem.size_known
             return problem if known else problem.with_population(max(1, round(self.population.mean))), None

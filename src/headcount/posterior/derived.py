@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from headcount._types import Array, Scope
-from headcount.errors import ModelError, shown
+from headcount.errors import ModelError
 from headcount.individual import RootedTree, Tree
 from headcount.observe.cloud import SIZES, Candidates, Seen, View, law_of_moves
 from headcount.population import Exactly
@@ -431,22 +431,19 @@ def seen_otherwise(beliefs: Beliefs, view: Callable[[View], View]) -> Beliefs:
 
 def one_group(problem: Problem, beliefs: Beliefs, name: Hashable) -> tuple[Problem, Beliefs]:
     """The problem of one group, or of one tagged individual, and beliefs about it."""
-    cloud = problem.cloud
-    tag = cloud.of_tag(name)
+    own, cloud = problem.of(name), problem.cloud
     if problem.groups is not None and name in problem.groups:
         members = cloud.of_group(name)
         found = partial(seen_otherwise, view=lambda view: replace(view, members=members))
-    elif tag is not None:
-        found = partial(_tagged, tag=tag)
     else:
-        names = [*(problem.groups or ()), *(t for member in cloud.members for t in member.tags)]
-        has = f"the groups are {shown(names)}" if names else "the problem has none"
-        raise ValueError(f"there is no group {name!r}: {has}")
+        tag = cloud.of_tag(name)
+        assert tag is not None  # `of` knows it
+        found = partial(_tagged, tag=tag)
     if problem.groups is not None and isinstance(beliefs, IntegratedBeliefs):
         raise ValueError(
             "this posterior has the sum of the groups only (its parameters were learned): infer again with the learned model"
         )
-    return problem.of(name), found(beliefs)
+    return own, found(beliefs)
 
 
 def _tagged(beliefs: Beliefs, tag: int) -> Beliefs:
