@@ -38,7 +38,7 @@ def test_one_sweep_leaves_every_node_with_everything():
     """After one sweep over a tree with Gaussian noise the modes themselves, not only the final solve, are the posterior means."""
     asked = problem("star", "gaussian", 50)
     engine = EdgeEP()
-    state = engine.step(engine.init(asked))
+    state = engine.step(engine.init(asked.core))
     exact = hc.infer(asked, ClosedForm())
     tree = asked.model.rooted()
     for v, (edge, mode) in enumerate(zip(state.edges, state.modes, strict=True)):

@@ -17,7 +17,7 @@ from headcount.learn._dispersion import estimate_for, moving_together
 from headcount.learn._fit import fit
 from headcount.learn._initial import initial_response, integrated_exactly, listed_or_sampled
 from headcount.observe import Problem, Start
-from headcount.observe._problem import as_problem, unfolded
+from headcount.observe._problem import as_problem
 from headcount.population import Dispersion, DispersionEstimate
 from headcount.posterior import StoredPosterior
 from headcount.posterior.derived import ViewBeliefs
@@ -151,7 +151,7 @@ def _several_initials(problem: Problem, engine: Engine | str | None, **options: 
     closed = problem.of_candidates(candidates)
     chain = closed.model.as_chain()
     assert chain is not None
-    found = infer(unfolded(closed, with_transitions(chain, None)), engine, **options)
+    found = infer(problem.unfolded(closed, with_transitions(chain, None)), engine, **options)
     evidence = found.beliefs.log_evidence
     seen = ViewBeliefs(
         found.beliefs,

@@ -554,6 +554,19 @@ class Problem:
         vars(twin).update({item.name: getattr(self, item.name) for item in fields(self)} | changed)
         return twin
 
+    def unfolded(self, closed: ClosedProblem, model: Model | None = None) -> Problem:
+        """The same data as of individuals whose cells are the states of a larger graph, under its law or another."""
+        return self._twin(
+            model=closed.model if model is None else model,
+            population=closed.population,
+            observations=(),
+            sites=closed.sites,
+            dispersion=closed.dispersion,
+            groups=None,
+            tracks=(),
+            start=None,
+        )
+
     def log_likelihood(self, tables: Mapping[Any, ArrayLike] | Callable[[Scope], ArrayLike]) -> float:
         """The sum over sites and counts of log l(y | n), for count tables n.
 
@@ -573,22 +586,6 @@ class Problem:
                 )
             total += float(np.sum(site.noise.log_prob(site.margin(flat))))
         return total
-
-
-def unfolded(closed: ClosedProblem, model: Model | None = None) -> Problem:
-    """A problem whose cells are the states of a larger graph, under its own or another law of one individual."""
-    made = object.__new__(Problem)
-    vars(made).update(
-        model=closed.model if model is None else model,
-        population=closed.population,
-        observations=(),
-        sites=closed.sites,
-        dispersion=closed.dispersion,
-        groups=None,
-        tracks=(),
-        start=None,
-    )
-    return made
 
 
 def _steps(model: MarkovChain) -> Any:

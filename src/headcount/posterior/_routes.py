@@ -25,7 +25,6 @@ from headcount.errors import ModelError, named, shown
 from headcount.individual import MarkovChain, Records, record_log_prob
 from headcount.labels import meant, plain
 from headcount.observe import Tracks
-from headcount.observe._problem import unfolded
 from headcount.observe.cloud import SIZES, View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
@@ -54,7 +53,7 @@ def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
         return posterior, None
     outcome = replace(posterior.outcome, beliefs=beliefs.base)
     asked = problem.core if beliefs.candidates is None else problem.of_candidates(beliefs.candidates)
-    return type(posterior)(unfolded(asked), posterior.settings, outcome), beliefs.view
+    return type(posterior)(problem.unfolded(asked), posterior.settings, outcome), beliefs.view
 
 
 @dataclass(frozen=True)
