@@ -135,3 +135,14 @@ def test_too_many_counts(monkeypatch):
     monkeypatch.setattr(program_module, "MOST_CERTAIN", 0)  # flows that the cells force are not looked for
     assert hc.infer(cells, TiltedEP()).log_evidence == pytest.approx(truth, abs=1.0)
     assert hc.infer(flows, TiltedEP(), strict=False).log_evidence is None
+
+
+def test_likelihoods_that_bend_up_end_laplace_in_words():
+    """Twelve negative binomial zeros bend up more than the prior bends down: no mode inside, and no raw error."""
+    chain = hc.MarkovChain([0.2, 0.8], [[0.995, 0.005], [0.005, 0.995]], length=12)
+    seen = np.full((12, 2), np.nan)
+    seen[:, 0] = 0
+    problem = hc.Problem(chain, 20, hc.NegativeBinomial(seen, dispersion=0.25))
+    with pytest.raises(hc.engines.NotConvergedError, match="Laplace did not converge"):
+        hc.infer(problem, "Laplace")
+    assert np.isfinite(hc.infer(problem, "Laplace", strict=False).node(0).mean).all()

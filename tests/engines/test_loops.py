@@ -242,3 +242,12 @@ def test_weights_of_a_loop_are_learned():
     errors = fit.standard_errors.values
     assert (np.abs(fit.parameters.values - true) <= 4 * errors).all()
     assert (errors < 0.3).all()
+
+
+@pytest.mark.parametrize("engine", ["PathGibbs", "TableBP"])
+def test_engines_without_candidates_on_networks_say_so(engine):
+    """A network of unknown size has no state in which a candidate could be absent: refused in words that name who can."""
+    asked = hc.Problem(RING, hc.Between(2, 4), hc.Poisson([1.0, 2.0, 0.0], on=RING.variables[0]))
+    with pytest.raises(ValueError, match=r"on networks.*use TiltedEP .*Enumerate"):
+        hc.infer(asked, engine, rng=1)
+    assert hc.infer(asked, "Enumerate").status.good

@@ -129,3 +129,17 @@ def test_a_small_value_made_of_large_terms_does_not_stall_the_search(tolerance: 
     posterior = hc.infer(band(2, 3000), hc.engines.MAP(tolerance=tolerance))
     assert posterior.status.good
     assert posterior.outcome.iterations < 40
+
+
+def test_surrogates_that_are_lines_are_renewed_until_counts_stay():
+    """No negative binomial count above 0: every surrogate is a line, and its tilt must be its slope at the counts that it leads to."""
+    times, r = 12, 0.25
+    chain = hc.MarkovChain([0.2, 0.8], [[0.995, 0.005], [0.005, 0.995]], length=times)
+    seen = np.full((times, 2), np.nan)
+    seen[:, 0] = 0
+    post = hc.infer(hc.Problem(chain, 20, hc.NegativeBinomial(seen, dispersion=r)), MAP())
+    n = np.array([post.node(t).mean.values[0] for t in range(times)])
+    g = -r / (n + r)  # slope of -r log(n + r)
+    tilted, _ = chain.tilt({(t,): np.array([g[t], 0.0]) for t in range(times)})
+    np.testing.assert_allclose(n, [20 * tilted.marginal((t,))[0] for t in range(times)], atol=1e-6)
+    assert n.max() < 0.2

@@ -162,3 +162,39 @@ def test_routes_as_lines():
     assert lines["features"][0]["geometry"]["coordinates"] == [list(map(float, places[c])) for c in first]
     with pytest.raises(ModelError, match="no place"):
         hc.io.route_lines(table, {"a": (0, 0)})
+
+
+def _counted(kind: str) -> hc.Problem:
+    """Two times of individuals who are counted in units, or of whom not all candidates are there."""
+    one = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.3, 0.7]], length=2, cells=["a", "b"])
+    other = hc.MarkovChain([0.2, 0.8], [[0.2, 0.8], [0.6, 0.4]], length=2, cells=["a", "b"])
+    seen = hc.Poisson([[11.0, 9.0], [12.0, 8.0]])
+    weights = {"pairs": hc.Group(one, 4, weight=2), "single": hc.Group(other, 12)}
+    return {
+        "flocks": hc.Problem(one, 20, seen, dispersion=hc.Flocks(2)),
+        "weights": hc.Problem(groups=weights, observations=seen),
+        "unknown": hc.Problem(one, hc.Between(12, 30), seen),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "engine", [TiltedEP(), MAP(), Enumerate(), PathGibbs(draws=400)], ids=lambda e: e.name
+)
+@pytest.mark.parametrize("kind", ["flocks", "weights", "unknown"])
+def test_individuals_are_taken_at_random_not_units(kind, engine):
+    """Between neighbouring times connectivity is the expected flow, routes begin where individuals are, and a score is flow over count."""
+    post = hc.infer(_counted(kind), engine, rng=1, strict=False)
+    flow, here = post.edge(0, 1).mean.values, post.node(0).mean.values
+    table = post.connectivity(None, None, 0, 1, rng=2)
+    near = {"rtol": 1e-6} if engine.name != "PathGibbs" else {"rtol": 0.02}
+    np.testing.assert_allclose(table["mean"], flow.ravel(), **near)
+    np.testing.assert_allclose(table["share"], (flow / here[:, None]).ravel(), **near)
+    if (
+        post.beliefs.has_spread
+    ):  # the share of a draw's flow, whose mean over draws is near the quotient of means
+        middle = (table["lower"] + table["upper"]) / 2
+        assert (np.abs(middle - table["share"]) < 0.15).all()
+    first = post.routes(4000, rng=3).query("time == 0")["cell"].value_counts(normalize=True)
+    assert first["a"] == pytest.approx(here[0] / here.sum(), abs=0.03)
+    tracks = hc.Tracks({"id": ["x", "x"], "time": [0, 1], "cell": ["a", "b"]})
+    assert post.log_prob(tracks)["x"] == pytest.approx(np.log(flow[0, 1] / here[0]), abs=0.02)

@@ -383,10 +383,12 @@ class DualObjective:
     def miss(self, point: Point) -> float:
         """Σ|Nμ − n*| / N, averaged over the observed tables."""
         parts: _Parts | None = point.extra  # type: ignore[assignment]
-        if parts is None:
-            return np.inf
+        return np.inf if parts is None else self.share(parts.missed)
+
+    def share(self, individuals: float) -> float:
+        """Of N, averaged over the observed tables."""
         problem = self.tilts.problem
-        return parts.missed / problem.scale / max(len(problem.sites), 1)
+        return individuals / problem.scale / max(len(problem.sites), 1)
 
     def g(self, point: Point) -> Array:
         """The tilts of all observed entries."""
@@ -458,14 +460,18 @@ class MapState:
     objective: DualObjective
     search: Search
     jump: float
-    """With surrogates: the miss right after they were last renewed."""
+    """With surrogates: the miss right after they were last renewed, or by how much that moved the expected counts, if that is more."""
 
     @classmethod
-    def start(cls, objective: DualObjective, g: Array | None) -> MapState:
-        """At the data's own estimate, or at given tilts."""
+    def start(cls, objective: DualObjective, g: Array | None, before: Array | None = None) -> MapState:
+        """At the data's own estimate, or at given tilts; ``before``: the expected counts at which surrogates were made."""
         groups = objective.dual.groups
         point = objective(np.concatenate([np.zeros(0), *(group.start(g) for group in groups)]))
-        return cls(objective, Search.at(point), objective.miss(point))
+        jump = objective.miss(point)
+        if objective.dual.surrogate and before is not None and np.isfinite(jump):
+            # A surrogate that is a line has a settled tilt and so no miss.
+            jump = max(jump, objective.share(np.abs(objective.expected(point) - before).sum()))
+        return cls(objective, Search.at(point), jump)
 
 
 FIRST_FACTORS = (1e-3, 1e6)
@@ -572,7 +578,7 @@ class MAP(IterativeEngine):
             at = np.ones(int(tilts.offsets[-1]))
         else:
             at = tilts.evaluate(np.zeros(int(tilts.offsets[-1])) if g is None else g)[1]
-        return MapState.start(DualObjective(tilts, dual_of(tilts.problem.noises, at)), g)
+        return MapState.start(DualObjective(tilts, dual_of(tilts.problem.noises, at)), g, at)
 
     def resume(self, problem: ClosedProblem, rng: np.random.Generator, start: Mapping[str, Any]) -> MapState:
         """Start at the tilts of a similar problem."""
@@ -582,8 +588,9 @@ class MAP(IterativeEngine):
         """One quasi-Newton step; surrogates of noises that are not log-concave are renewed when they are used up."""
         objective, point = state.objective, state.search.point
         if self._renews(state):
-            renewed = dual_of(objective.tilts.problem.noises, objective.expected(point))
-            return MapState.start(DualObjective(objective.tilts, renewed), objective.g(point))
+            at = objective.expected(point)
+            renewed = dual_of(objective.tilts.problem.noises, at)
+            return MapState.start(DualObjective(objective.tilts, renewed), objective.g(point), at)
         return MapState(objective, advance(state.search, objective), state.jump)
 
     def residual(self, state: MapState) -> float:

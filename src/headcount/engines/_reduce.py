@@ -72,7 +72,8 @@ def answer(
         if impossible is not None:
             raise NoPopulationError(impossible) from error
         if isinstance(error, FloatingPointError):  # before the first sweep: there is nothing to show
-            hint = "use PathGibbs, or Enumerate for few individuals"
+            sampler = "" if problem.model.rooted() is None else "PathGibbs, or "
+            hint = f"use {sampler}Enumerate for few individuals"
             raise ProblemError(f"{engine.name} finds nowhere to begin ({error}): {hint}") from error
         if isinstance(error, Contradiction):
             raise NoPopulationError(_contradiction(problem, error)) from error
@@ -294,17 +295,21 @@ def _candidates(engine: Engine, problem: Problem) -> Candidates:
     Raises
     ------
     ValueError
-        From an engine that knows no candidates.
+        From an engine that knows no candidates, and of a network, whose individuals have no state in which they could be absent.
     """
-    cloud = problem.cloud
-    if cloud.sizes_known:
-        numbers = [member.law.most for member in cloud.members]
-        return cloud.candidates(numbers, numbers)
-    if not engine.takes_candidates:
-        raise ValueError(
-            f"{engine.name} takes a known number of individuals only, and the population is {problem.population!r}: use TiltedEP "
-            "(the default), MAP, Laplace, ClosedForm, Enumerate or PathGibbs, or give a number"
+    network = problem.model.larger() is None
+    if not network and problem.cloud.sizes_known:
+        numbers = [member.law.most for member in problem.cloud.members]
+        return problem.cloud.candidates(numbers, numbers)
+    if network or not engine.takes_candidates:
+        others = (
+            "Laplace, ClosedForm or Enumerate" if network else "Laplace, ClosedForm, Enumerate or PathGibbs"
         )
+        raise ValueError(
+            f"{engine.name} takes a known number of individuals only{' on networks' * network}, and the population is "
+            f"{problem.population!r}: use TiltedEP (the default), MAP, {others}, or give a number"
+        )
+    cloud = problem.cloud
     sizes = likely_sizes(problem.core, np.random.default_rng(0))
     return cloud.candidates([size.high for size in sizes], [size.mean for size in sizes])
 

@@ -4,9 +4,10 @@ An individual taken at random from the population follows, given the data, the c
 
 .. math:: π'(i) = E[n_0(i)] / N, \qquad P'_t(i, j) = E[n_{t,t+1}(i, j)] / E[n_t(i)] .
 
-Its first cell and each of its moves have these probabilities exactly. That successive moves depend on each other through the present
-cell only is exact given the true flows (which individual takes which way through a cell is then pure chance), and an approximation
-where the flows themselves are uncertain.
+Where one unit stands for several individuals (flocks, groups with weights), :math:`π'` counts it as often, and candidates who are not
+there not at all. Its first cell and each of its moves have these probabilities exactly. That successive moves depend on each other
+through the present cell only is exact given the true flows (which individual takes which way through a cell is then pure chance), and
+an approximation where the flows themselves are uncertain.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from headcount import memory
 from headcount.checks import brief, generator, is_sequence, whole_number
@@ -34,6 +36,7 @@ from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import csr_array
 
     from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model
@@ -78,7 +81,7 @@ class Individuals:
         grouped, model = posterior.problem.groups is not None, posterior.problem.model
         if posterior.problem.opens:
             raise ModelError(_OPEN)
-        population = posterior.population.mean
+        population = float(posterior.node(model.variables[0]).mean.sum())
         posterior, view = _unfolded(posterior)
         beliefs = posterior.beliefs
 
@@ -86,7 +89,20 @@ class Individuals:
             return beliefs.sample(posterior._affordable(size), rng=rng, integer=True)
 
         drawn = draw if beliefs.has_spread and beliefs.has_draws else None
-        return cls(individual_chain(posterior), model, population, drawn, view, grouped)
+        chain = individual_chain(posterior)
+        return cls(chain if view is None else _weighed(chain, view), model, population, drawn, view, grouped)
+
+    def cells(self, time: Hashable) -> csr_array:
+        """Which cell every state of the chain is, (cells, states), as ones."""
+        if self.view is None:
+            return sparse.eye_array(len(self.chain.states[time]), format="csr")
+        return self.view.matrix((time,)).sign()
+
+    def weights(self, time: Hashable) -> Array:
+        """How many individuals one unit stands for, by state of the chain; 0 where it is not seen."""
+        if self.view is None:
+            return np.ones(len(self.chain.states[time]))
+        return np.asarray(self.view.matrix((time,)).sum(axis=0))
 
     @classmethod
     def stored(cls, stored: StoredPosterior) -> Individuals:
@@ -189,12 +205,12 @@ class AsksIndividuals(ABC):
         import pandas as pd
 
         people = self._individuals()
-        chain, view = people.chain, people.view
+        chain = people.chain
         records = (tracks if isinstance(tracks, Tracks) else Tracks(tracks)).read(people.model)
         cells, first = records, records.first_only()
-        if view is not None:  # of which group the individual is, nobody knows
+        if people.view is not None:  # of which group the individual is, nobody knows
             records, first = (
-                one.through([view.matrix((v,)) for v in chain.variables]) for one in (records, first)
+                one.through(list(map(people.cells, chain.variables))) for one in (records, first)
             )
         said = {}
         if isinstance(null, str):
@@ -246,7 +262,7 @@ class AsksIndividuals(ABC):
 
         ends, count = tails(level), whole_number(draws, "draws", least=1)
         people = self._individuals()
-        chain, view, times = people.chain, people.view, people.model.variables
+        chain, times = people.chain, people.model.variables
         first, last = _index(times, t0, "t0"), _index(times, t1, "t1")
         if first >= last:
             raise ModelError(f"t1 is {named(t1)}, which is not after t0, {named(t0)}")
@@ -254,9 +270,7 @@ class AsksIndividuals(ABC):
             _regions(regions, people.model.states[times[node]], what)
             for regions, node, what in ((regions_a, first, "regions_a"), (regions_b, last, "regions_b"))
         )
-        if view is not None:
-            member_a = member_a @ view.matrix((times[first],))
-            member_b = member_b @ view.matrix((times[last],))
+        member_a, member_b = member_a @ people.cells(times[first]), member_b @ people.cells(times[last])
         carried = member_a * chain.marginal((times[first],))  # (A, L)
         started = carried.sum(axis=1)
         for step in chain.rooted().transitions[first + 1 : last + 1]:
@@ -276,7 +290,10 @@ class AsksIndividuals(ABC):
         if people.draw is None:
             return frame.assign(sd=np.nan, lower=np.nan, upper=np.nan)
         rng = generator(rng)
-        shares = _drawn_shares(people.draw(count, rng), times[first : last + 1], member_a, member_b, rng)
+        worth = people.weights(times[first]), people.weights(times[last])
+        shares = _drawn_shares(
+            people.draw(count, rng), times[first : last + 1], member_a, member_b, worth, rng
+        )
         low, high = np.nanquantile(shares, ends, axis=0)
         frame = frame.assign(sd=np.nanstd(shares, axis=0).ravel(), lower=low.ravel(), upper=high.ravel())
         frame.attrs["level"] = float(level)
@@ -302,6 +319,12 @@ def individual_chain(posterior: Posterior) -> MarkovChain:
     return _without_sizes(
         _chain_of(beliefs.mean(model.variables[:1]), means, priors, model.times, model.states)
     )
+
+
+def _weighed(chain: MarkovChain, view: View) -> MarkovChain:
+    """The chain of an individual, from that of a unit: each counts as often as it stands for individuals, which no move changes."""
+    first = chain.marginal(chain.variables[:1]) * view.matrix(chain.variables[:1]).sum(axis=0)
+    return MarkovChain(first / first.sum(), list(chain.transitions), times=chain.times, cells=chain.states)
 
 
 def _without_sizes(chain: MarkovChain) -> MarkovChain:
@@ -418,12 +441,10 @@ def _staying(people: Individuals, records: Records) -> tuple[float, Array]:
     from scipy.optimize import minimize_scalar  # slow to import
     from scipy.sparse import csr_array, diags_array
 
-    chain, view, model = people.chain, people.view, people.model
+    chain, model = people.chain, people.model
     if len({model.states[v] for v in model.variables}) > 1:
         raise ModelError('null is "stay", and cells change with time: nobody can be where it was')
-    shares = [chain.marginal((v,)) for v in chain.variables]
-    if view is not None:
-        shares = [view.matrix((v,)) @ m for v, m in zip(chain.variables, shares, strict=True)]
+    shares = [people.cells(v) @ chain.marginal((v,)) for v in chain.variables]
 
     def scored(q: float) -> Array:
         found, seen_before = np.zeros(len(records)), np.zeros(len(records), bool)
@@ -480,12 +501,14 @@ def _drawn_shares(
     times: Sequence[Hashable],
     member_a: Array,
     member_b: Array,
+    worth: tuple[Array, Array],
     rng: np.random.Generator,
 ) -> Array:
     """Shares of A's individuals that end in B, one table per joint draw of the flows, shape (draws, A, B).
 
     Given the flows, those who leave a cell are a random choice of those who came to it, whatever their region: how many of each
-    region take each way is drawn from the multivariate hypergeometric law, which is exact.
+    region take each way is drawn from the multivariate hypergeometric law, which is exact. ``worth``: individuals per unit of every state
+    at both ends.
     """
     flows = [np.rint(np.asarray(tables[step])).astype(np.int64) for step in pairwise(times)]
     start = flows[0].sum(axis=2)
@@ -493,11 +516,12 @@ def _drawn_shares(
         16 * start.size * len(member_a), "connectivity's draws", remedy="take fewer draws or regions"
     )
     held = np.rint(member_a[None] * start[:, None]).astype(np.int64)  # (draws, A, L)
-    total = held.sum(axis=2)
+    total = held @ worth[0]
     for step in flows:
         held = _spread(held, step, rng)
-    ended = np.einsum("dal,bl->dab", held, member_b)
-    return np.where(total[..., None] > 0, ended / np.maximum(total, 1)[..., None], np.nan)
+    ended = np.einsum("dal,bl->dab", held * worth[1], member_b)
+    with np.errstate(invalid="ignore"):
+        return ended / total[..., None]
 
 
 def _spread(held: Counts, flows: Counts, rng: np.random.Generator) -> Counts:

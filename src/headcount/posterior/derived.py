@@ -95,7 +95,7 @@ class ViewBeliefs(DerivedBeliefs):
             return exact
         mean = float(row @ np.ravel(dense(self.base.mean(scope))))
         if not self.base.has_spread:
-            return Sizes(np.array([np.rint(mean)]), np.ones(1))
+            return Sizes(np.array([mean]), np.ones(1))
         variance = float(row @ np.asarray(self.base.covariance(scope, scope)) @ row)
         low = sum(w * cloud.members[k].law.least for k, w in weights.items())
         high = sum(w * float(cloud.members[k].law.most) for k, w in weights.items())
@@ -505,7 +505,7 @@ def total_law(beliefs: Beliefs, scope: Scope, law: Any) -> Sizes:
     if exact is not None:
         return exact
     if not beliefs.has_spread:
-        return Sizes(np.array([np.rint(mean)]), np.ones(1))
+        return Sizes(np.array([mean]), np.ones(1))
     variance = float(np.sum(np.asarray(beliefs.covariance(scope, scope))))
     values, chances = law_of_count(mean - law.least, variance, float(law.most - law.least))
     return Sizes(law.least + values, chances)

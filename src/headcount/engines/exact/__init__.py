@@ -85,9 +85,10 @@ class Enumerate(DirectEngine):
             if problem.numbers is None
             else f"sizes up to {[w.high for w in windows]}"
         )
+        other = "TiltedEP" if problem.model.rooted() is None else "PathGibbs for a reference answer"
         raise TooLongError(
             f"Enumerate would list {entries:.3g} table entries and lists at most {self.most:.3g} ({number}); the exact recursion over "
-            f"count states does not fit either: {counts}; nor the one over individuals: {individuals}. Use PathGibbs for a reference answer"
+            f"count states does not fit either: {counts}; nor the one over individuals: {individuals}. Use {other}"
         )
 
 

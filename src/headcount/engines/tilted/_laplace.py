@@ -20,6 +20,7 @@ from headcount.engines.engine import IterativeEngine, number, whole
 from headcount.engines.tilted._centre import Centre
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.posterior import Beliefs, GaussianBeliefs
+from headcount.structure import NotPositiveDefinite
 
 if TYPE_CHECKING:
     from headcount._types import Array, Mask
@@ -91,8 +92,10 @@ class Laplace(GaussianEngine, IterativeEngine):
     def step(self, state: NewtonState) -> NewtonState:
         """One Newton step, shortened until the objective falls and the likelihood is finite."""
         centre = state.centre
-        tau, nu = state.tau + centre.fixed_tau, state.nu + centre.fixed_nu
-        delta, variance, _ = centre.solve(tau, nu)
+        try:
+            delta, variance, tau, nu = _newton_point(state)
+        except NotPositiveDefinite:
+            delta, variance, tau, nu = _newton_point(_bent_down(state))
         pull = nu - tau * delta
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.where(
@@ -133,7 +136,22 @@ class Laplace(GaussianEngine, IterativeEngine):
 
     def finish(self, state: NewtonState) -> Beliefs:
         """The Gaussian with the curvature at the mode."""
-        return gaussian(state)
+        try:
+            return gaussian(state)
+        except NotPositiveDefinite:  # on the way: at a mode nothing bends up
+            return gaussian(_bent_down(state))
+
+
+def _newton_point(state: NewtonState) -> tuple[Array, Array, Array, Array]:
+    """Where the Newton step leads, the variances there, and the sites."""
+    tau, nu = state.tau + state.centre.fixed_tau, state.nu + state.centre.fixed_nu
+    return (*state.centre.solve(tau, nu)[:2], tau, nu)
+
+
+def _bent_down(state: NewtonState) -> NewtonState:
+    """The same slopes with curvatures of 0 where a likelihood bends up, as negative binomial ones do far below their count."""
+    tau = np.maximum(state.tau, 0.0)
+    return replace(state, tau=tau, nu=state.nu + (tau - state.tau) * state.delta)
 
 
 def gaussian(state: NewtonState) -> GaussianBeliefs:
