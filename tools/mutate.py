@@ -272,8 +272,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two individuals that make one move are counted as independent",
         "src/headcount/engines/exact/_count_states.py",
-        "two = here.without(left * here.counts[:, k], k)",
-        "two = here.without(left * (here.counts[:, k] + 1), k)",
+        "return here.without(one * here.counts[:, k], k)",
+        "return here.without(one * (here.counts[:, k] + 1), k)",
         ("tests/engines/exact/test_count_states.py",),
     ),
     Mutation(
