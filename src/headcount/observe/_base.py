@@ -494,12 +494,16 @@ def _finest(
     log_prob: Callable[[Array], Array], n: Array, widest: Array, stencil: _Stencil, order: int
 ) -> tuple[Array, Array]:
     """The estimate that differs least from the one with the next larger step, and the difference."""
+    weights = np.array(stencil[order], dtype=float)
+    offsets, weights = np.array(stencil[0])[weights != 0], weights[weights != 0]
     estimates = []
     with np.errstate(invalid="ignore"):  # infinite where a value is −inf
         for k in range(_STEPS):
             step = widest / _SHRINK**k
-            terms = zip(stencil[0], stencil[order], strict=True)
-            total = sum((w * np.asarray(log_prob(n + o * step)) for o, w in terms if w), np.zeros(n.shape))
+            values = np.asarray(log_prob(n + np.multiply.outer(offsets, step)))
+            total = sum(
+                w * v for w, v in zip(weights, values, strict=True)
+            )  # in this order, whatever the shape
             estimates.append(total / (12 * step**order))
         best, least = estimates[0], np.full(n.shape, np.inf)
         for wide, narrow in pairwise(estimates):
