@@ -77,6 +77,11 @@ def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
     assert code == 2
     assert "unknown time: 3 of 4 are none of the counts'" in said
     assert "at most 2 days from the nearest: have these moved to it (--snap 2d)" in said
+    other = write(tmp_path, other="Ring,am,in,dann,dort\n" + RINGS.partition("\n")[2])
+    code, said = run(*words[:-1], other["other"])
+    assert code == 2
+    assert "from_time, from_cell, to_time, to_cell (a row per recovery)" in said
+    assert "--column from_time=Ring …" in said
     code, said = run(*words, "--snap", "1d")
     assert code == 2
     assert "further than 1d from every time of the counts" in said
