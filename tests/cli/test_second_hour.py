@@ -406,6 +406,9 @@ def test_every_sequence_has_its_population_and_a_bad_one_does_not_stop_the_other
     assert "1 of 3 sequences cannot be read: • sequence 2023:" in said
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_dir()) == ["2022", "2024"]
     assert set(pd.read_csv(tmp_path / "out" / "all_flows.csv")["sequence"]) == {2022, 2024}
+    found = pd.read_csv(tmp_path / "out" / "sequences.csv").set_index("sequence")
+    assert {year for year, status in found["status"].items() if status == "failed"} == {2023}
+    assert "a count" in found["failure"][2023]
     for command in ("check", "plan"):
         assert run(command, *words[:-2])[0] == 2
     lacking = write(tmp_path, lacking="sequence,population\n2022,60\n2021,60\n")["lacking"]

@@ -108,10 +108,10 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
     return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
-def wrong_sequences(wrong: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is wrong with sequences, each fault once with those that have it."""
+def by_sequences(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """What was found of sequences, each text once with those that have it."""
     having: dict[str, list[str]] = {}
-    for key, texts in wrong.items():
+    for key, texts in found.items():
         for text in texts:
             having.setdefault(text, []).append(key)
     return [
