@@ -834,7 +834,8 @@ Response = Mapping[Scope, Array] | Callable[[Scope], Array]
 
 def _joined(parts: Sequence[Response], scope: Scope) -> Array:
     """All responses of a table side by side, shape (entries, columns)."""
-    return np.hstack([part(scope) if callable(part) else _of_table(part, scope) for part in parts])
+    found = [part(scope) if callable(part) else _of_table(part, scope) for part in parts]
+    return found[0] if len(found) == 1 else np.hstack(found)
 
 
 def _of_table(responses: Mapping[Scope, Array], scope: Scope) -> Array:
