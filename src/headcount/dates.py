@@ -231,15 +231,17 @@ def find_date(text: str, labels: Sequence[Hashable]) -> list[Hashable]:
     "2023-03-05" finds the label of that day, "March 2023" the only label in that month, "March" that of the only March. With a time
     zone in the text, labels with a time zone are compared as moments; all others as they read.
     """
-    dates = list(filter(is_date, labels))
+    # Files hold times with a zone as texts.
+    moments = [(label, as_datetime(label) if is_date(label) else zoned_moment(label)) for label in labels]
+    dates = [(label, moment) for label, moment in moments if moment is not None]
     month = month_of(text)
     if month is not None:
-        return [label for label in dates if as_datetime(label).month == month]
+        return [label for label, moment in dates if moment.month == month]
     written = parse_date(text)
     if written is None:
         return []
     starts = [start for day_first in (True, False) if (start := written.stamp_or_none(day_first)) is not None]
-    return [label for label in dates if any(_within(as_datetime(label), start, written) for start in starts)]
+    return [label for label, moment in dates if any(_within(moment, start, written) for start in starts)]
 
 
 def _within(moment: dt.datetime, start: dt.datetime, written: WrittenDate) -> bool:

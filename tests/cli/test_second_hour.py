@@ -77,6 +77,11 @@ def test_recoveries_snap_to_the_times_of_the_counts(tmp_path: Path) -> None:
     assert code == 2
     assert "unknown time: 3 of 4 are none of the counts'" in said
     assert "at most 2 days from the nearest: have these moved to it (--snap 2d)" in said
+    other = write(tmp_path, other="Ring,am,in,dann,dort\n" + RINGS.partition("\n")[2])
+    code, said = run(*words[:-1], other["other"])
+    assert code == 2
+    assert "from_time, from_cell, to_time, to_cell (a row per recovery)" in said
+    assert "--column from_time=Ring …" in said
     code, said = run(*words, "--snap", "1d")
     assert code == 2
     assert "further than 1d from every time of the counts" in said
@@ -401,6 +406,9 @@ def test_every_sequence_has_its_population_and_a_bad_one_does_not_stop_the_other
     assert "1 of 3 sequences cannot be read: • sequence 2023:" in said
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if p.is_dir()) == ["2022", "2024"]
     assert set(pd.read_csv(tmp_path / "out" / "all_flows.csv")["sequence"]) == {2022, 2024}
+    found = pd.read_csv(tmp_path / "out" / "sequences.csv").set_index("sequence")
+    assert {year for year, status in found["status"].items() if status == "failed"} == {2023}
+    assert "a count" in found["failure"][2023]
     for command in ("check", "plan"):
         assert run(command, *words[:-2])[0] == 2
     lacking = write(tmp_path, lacking="sequence,population\n2022,60\n2021,60\n")["lacking"]

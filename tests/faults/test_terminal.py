@@ -186,3 +186,31 @@ def test_a_command_that_is_stopped_says_what_was_written(
     assert found["exit_code"] == 143
     assert "Stopped while" in found["problems"][0]
     assert not (tmp_path / "out").exists()
+
+
+INTERRUPTED = """
+import sys
+import headcount.learn
+from headcount.cli import main
+
+class Open:
+    def __del__(self):
+        raise KeyError("cut off")
+
+def interrupted(*_, **__):
+    held = Open()
+    raise KeyboardInterrupt
+
+headcount.learn.infer = interrupted
+sys.argv = ["headcount", *sys.argv[1:]]
+main()
+"""
+
+
+def test_an_interrupt_is_one_sentence(small: list[str], tmp_path: Path) -> None:
+    """Files that were open when Ctrl-C came complain when they are closed: nobody is to read their tracebacks."""
+    words = [sys.executable, "-c", INTERRUPTED, "infer", *map(str, small), "--out", str(tmp_path / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 130
+    assert "Interrupted while" in ended.stderr
+    assert "cut off" not in ended.stderr

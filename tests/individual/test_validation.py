@@ -176,3 +176,11 @@ def test_labels_are_plain_values() -> None:
     assert MarkovChain(HALF, GOOD, times=nights).marginal(
         (np.datetime64("2024-01-02"),)
     ).sum() == pytest.approx(1)
+
+
+def test_a_transposed_matrix_is_named() -> None:
+    """Columns that sum to 1 where rows do not are the likeliest mistake of all: it is said once, not row by row."""
+    for matrix in ([[0.9, 0.3], [0.1, 0.7]], sparse.csr_array([[0.9, 0.3], [0.1, 0.7]])):
+        (problem,) = refusal(MarkovChain, HALF, matrix, length=3)
+        assert "give its transpose" in problem
+    assert len(refusal(MarkovChain, HALF, [[0.9, 0.4], [0.1, 0.7]], length=3)) == 2

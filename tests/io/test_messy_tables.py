@@ -285,11 +285,24 @@ def test_lines_above_the_header(tmp_path: Path) -> None:
         ("sep=;\n", semicolons),
         ("Zählung 2023\n\n", semicolons),
         ("Zählung 2023;;;;\n;;;;\n", padded),
+        ("Zählung 2023, Stand März\n", semicolons),
+        ("Zählung 2023, Stand März;;\nalle Gebiete, ohne Sylt\n\n", semicolons),
+        ("Zählung\nalle Gebiete\n", COUNTS),
+        ('"Zählung 2023, Stand März"\n', COUNTS),
         ("sep=\t\r\n", COUNTS.replace(",", "\t")),
     ):
         assert np.array_equal(counts_of(tmp_path, above + text), expected)
         with pytest.raises(TableError, match=f"row {len(above.splitlines()) + 2}: count must be a number"):
             counts_of(tmp_path, (above + text).replace("40", "many"))
+
+
+def test_decimal_commas_are_no_header(tmp_path: Path) -> None:
+    """A table whose numbers have commas keeps its header, with a title above it and without."""
+    text = "time;cell;count;sd\n0;a;1,5;2,5\n0;b;2,5;3,5\n"
+    expected = counts_of(tmp_path, text)
+    assert expected.shape == (1, 2)
+    assert np.array_equal(counts_of(tmp_path, "Zählung, zweite\n" + text), expected)
+    assert read_counts(pd.DataFrame({"time": [0], "cell": ["a"], "count": [1]})).shape == (1, 1)
 
 
 def test_excel(tmp_path: Path) -> None:
@@ -482,6 +495,7 @@ def test_large_tables_are_read_as_small_ones(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "text",
     [
+        'time, cell, count\n0, a, 5\n0, "b, c", 7\n1, a, 2\n1, "b, c", 9\n',  # spaces before texts that are quoted
         "time,cell,count\n0,1,5\n0,01,7\n1,1,\n1,01,9\n",  # labels that are numbers keep their zeros; a count is empty
         "time,cell,count\n0,a,1.025\n0,b,2.500\n1,a,3.000\n1,b,4\n",  # decimals, none of which is a thousand
         "time;cell;count;x;y\n0;a;1.025;0,5;1\n0;b;2.500;1,5;1\n1;a;3.000;0,5;1\n1;b;4;1,5;1\n",  # thousands, as x shows

@@ -13,6 +13,7 @@ from tests.posterior.cases import birds
 import headcount as hc
 from headcount.engines import MAP, Posterior
 from headcount.io import load_result
+from headcount.posterior.result import Result, _variance_of_moves
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +49,29 @@ def test_sparse_moves_stay_sparse(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(
         load_result(tmp_path / "p.nc").flows, thin.to_frame("flows"), check_dtype=False
     )
+
+
+@pytest.mark.parametrize(
+    "together", [None, hc.Flocks(5), hc.Overdispersion(rho=0.1), hc.Overdispersion(phi=3.0)]
+)
+def test_the_model_alone_scatters_as_its_own_run(together) -> None:
+    """The variance of moves against which the data are held is that of an inference without any counts."""
+    world = hc.simulate.birds(side=3, weights=(1, 2, 2, 2), population=300, steps=5, rng=1)
+    problem = hc.Problem(world.model, 300, hc.Poisson(world.observed), dispersion=together)
+    alone = hc.infer(problem.unseen()).to_frame("flows")
+    expected = (alone["sd"] ** 2)[alone["origin"] != alone["dest"]].sum()
+    found = _variance_of_moves(world.model, 300.0, problem.together)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_every_chain_says_what_its_data_told() -> None:
+    """Counts tell something of the moves whether or not N and the scatter are known; a screenline that is counted tells more."""
+    world = hc.simulate.birds(side=3, weights=(1, 2, 2, 2), population=300, steps=5, rng=1)
+    counts = hc.Poisson(world.observed)
+    for size, together in ((300, None), (hc.Unknown(), None), (300, "estimate"), (300, hc.Flocks(2))):
+        post = hc.infer(hc.Problem(world.model, size, counts), dispersion=together)
+        told = Result.of(post).attributes["told_by_data"]
+        assert 0.0 < told < 0.9
+    flows = hc.Poisson(20.0 * np.ones((9, 9)), on=(1, 2), rate=5.0)
+    more = hc.infer(hc.Problem(world.model, 300, [counts, flows]))
+    assert Result.of(more).attributes["told_by_data"] > told

@@ -102,6 +102,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             RESULT, nodes=RESULT.nodes.assign(**NONE), flows=RESULT.flows.assign(**NONE)
         ),
         "margins": two_margins(),
+        "zones": relabelled(
+            chain(side=8, steps=2), [f"Zone {k} (Z{k:02d})" for k in range(64)], ["in", "out"]
+        ),
         "long names": long_names(),
         "sums": dataclasses.replace(RESULT, sums=SUMS, attributes=attributes(told_by_data=0.08)),
         "unknown": dataclasses.replace(
@@ -914,7 +917,7 @@ FAINT = """
 
 
 @pytest.mark.parametrize(("width", "theme"), LOOKS)
-@pytest.mark.parametrize("name", ["map", "doubt", "margins", "long names", "areas"])
+@pytest.mark.parametrize("name", ["map", "doubt", "margins", "zones", "long names", "areas"])
 def test_what_is_visible(browser: Browser, pages: dict[str, Path], name: str, width: int, theme: str) -> None:
     """On desk and phone, by day and night: nothing sticks out or lies on other words, no number is broken, text can be read."""
     with looked_at(browser, width, theme):
@@ -928,6 +931,8 @@ def test_what_is_visible(browser: Browser, pages: dict[str, Path], name: str, wi
         assert browser.run(OVERLAPS, "#legend text, .key-title") == []
         assert browser.run(OVERLAPS, ".names text, #zoom button") == []
         assert browser.run(OVERLAPS, "#strip text") == []
+        for chart in ("matrix", "totals"):
+            assert browser.run(OVERLAPS, f"#{chart}-chart .ytick text") == []
         assert browser.run(BROKEN, "#finding, .caption, .notices, aside td, aside p") == []
         assert browser.run(FAINT, "h1, h2, h3, p, li, td, dt, dd, .key-title, .tag, label, summary") == []
 

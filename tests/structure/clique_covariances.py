@@ -91,7 +91,7 @@ class CliqueCovariances(Structure):
             _, factor = _conditional(table, f, np.ones((1, table.size)))
             self.views.append(CliqueView(domain, table, v, partial(itself, f)))
             return Node(-1, factor)
-        above = margin_rows(domain, self.separator[v])
+        above = margin_rows(domain, self.separator[v]).toarray()
         gain, factor = _conditional(table, f, above)
         self.views.append(CliqueView(domain, table, v, partial(np.vstack, [above, f])))
         return Node(self.parent[v], factor, gain=gain, block=blocks[v])
@@ -104,7 +104,7 @@ class CliqueCovariances(Structure):
         rows = [np.ones((1 if self.parent[v] < 0 else 0, domain.size))]
         used = len(rows[0])
         for child in (w for w, u in enumerate(self.parent) if u == v):
-            rows.append(margin_rows(domain, self.separator[child]))
+            rows.append(margin_rows(domain, self.separator[child]).toarray())
             blocks[child] = slice(used, used + len(rows[-1]))
             used += len(rows[-1])
         for k, site in enumerate(self.sites):

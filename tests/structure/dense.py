@@ -62,7 +62,7 @@ class DenseStructure(Structure):
 
     def margin(self, scope: Scope) -> Array:
         """The linear map from the stacked clique tables to the table of ``scope``."""
-        return self._stacked(scope, partial(margin_rows, onto=scope))
+        return self._stacked(scope, lambda table: margin_rows(table, scope).toarray())
 
     def _stacked(self, scope: Scope, rows_on: Callable[[Domain], Array]) -> Array:
         """Rows on the table of a clique that contains a scope, as rows on all clique tables."""

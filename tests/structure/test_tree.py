@@ -206,3 +206,19 @@ def test_covariances_with_moves_hold_no_table_by_table_matrix() -> None:
     assert peak < 8 * cells**4 / 2
     margins = found.reshape(cells, cells, cells).sum(axis=1)
     np.testing.assert_allclose(margins, posterior.beliefs.covariance((1,), (0,)), atol=1e-8)
+
+
+def test_covariances_of_flows_leave_no_tables_behind() -> None:
+    """Every step's flows beside the first counts: what stays is small against one step's table by its features."""
+    cells, steps = 40, 8
+    rng = np.random.default_rng(1)
+    chain = hc.MarkovChain(np.full(cells, 1 / cells), rng.dirichlet(np.ones(cells), size=cells), length=steps)
+    counts = hc.Poisson(rng.poisson(25.0, (steps, cells)))
+    beliefs = hc.infer(hc.Problem(chain, 1000, counts), "TiltedEP").beliefs
+    beliefs.covariance((0, 1), (0,))
+    tracemalloc.start()
+    for t in range(1, steps - 1):
+        beliefs.covariance((t, t + 1), (0,))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 8 * cells**2 * (2 * cells)

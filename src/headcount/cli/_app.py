@@ -663,19 +663,22 @@ def main() -> None:
         with terminal():
             app()
     except SystemExit as end:
-        _leave_threads(end)
+        if end.code in {128 + signal.SIGINT, 128 + signal.SIGTERM}:
+            _leave_quietly(int(end.code))
         raise
 
 
-def _leave_threads(end: SystemExit) -> None:
-    """After an interrupt, end at once if a thread is still in the compiler: it would read an interpreter that is being taken down."""
+def _leave_quietly(code: int) -> None:
+    """After an interrupt, say nothing of files that were cut off while they were written: they complain when they are closed.
+
+    End at once if a thread is still in the compiler: it would read an interpreter that is being taken down.
+    """
     import os
-    import signal
     import sys
     import threading
 
-    working = any(thread.daemon for thread in threading.enumerate())
-    if working and end.code in {128 + signal.SIGINT, 128 + signal.SIGTERM}:
+    sys.unraisablehook = lambda _: None
+    if any(thread.daemon for thread in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(int(end.code))
+        os._exit(code)

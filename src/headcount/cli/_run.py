@@ -40,7 +40,7 @@ from headcount.cli._show import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
     from headcount.cli._app import LearningOptions, OutputOptions, ProblemOptions
     from headcount.engines import Engine, Plan
@@ -288,7 +288,8 @@ def _infer_sequences(
             error=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    joined = _write_joined(found, output)
+    unread: dict[Hashable, str] = {key: "; ".join(texts) for key, texts in wrong.items()}
+    joined = _write_joined(replace(found, failures={**found.failures, **unread}), output)
     show_sequences(found, output.out)
     say(f"all of them together: {', '.join(joined)}")
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
@@ -313,10 +314,10 @@ def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
     """Say what is wrong with some of the sequences, and end with the exit code of bad input where there are any."""
     if not wrong:
         return
-    from headcount.io.source import wrong_sequences
+    from headcount.io.source import by_sequences
 
     say((f"{len(wrong)} of {count} sequences cannot be read:", "bold red"), error=True)
-    texts = [as_options(text) for text in wrong_sequences(wrong)]
+    texts = [as_options(text) for text in by_sequences(wrong)]
     tell(problems=texts)
     for text in texts:
         say((" • ", "red"), text, error=True)
@@ -584,10 +585,12 @@ def _plan_of(case: Case, options: ProblemOptions, window: int | None, *, learnin
 
 def run_check(counts: Sequence[Path], options: ProblemOptions) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
+    from headcount.io.source import by_sequences
     from headcount.population import as_law
 
     wrong: dict[str, tuple[str, ...]] = {}
     cases = read_cases(counts, options, failures=wrong)
+    good: dict[str, list[str]] = {}
     for key, case in cases.items():
         problem = case.problem
         choice, _ = planned(problem, replace(options, seed=0))
@@ -595,9 +598,10 @@ def run_check(counts: Sequence[Path], options: ProblemOptions) -> None:
         size = problem.population
         number = f"{size:,}" if problem.size_known else as_law(size).text
         what = f"{len(problem.model.variables)} times or variables, {seen} counts, population {number}"
-        good = f"sequence {key}: nothing is wrong" if key else "nothing is wrong"
-        say((good, "bold green"), f"  {what}; {choice.name} would infer it")
+        good[key] = [f"nothing is wrong  {what}; {choice.name} would infer it"]
         tell(status="nothing is wrong", counts=seen, population=number, engine=choice.name)
+    for text in good.get("") or by_sequences(good):
+        say((text, "bold green"))
     show_notes(list(dict.fromkeys(note for case in cases.values() for note in case.notes)))
     _say_wrong(wrong, len(cases) + len(wrong))
 

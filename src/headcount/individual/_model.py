@@ -292,7 +292,13 @@ def _improper(table: Any) -> dict[tuple[int, ...], float]:
 def matrix_problems(
     matrix: Any, origins: Sequence[Hashable], dests: Sequence[Hashable], what: str
 ) -> list[str]:
-    """Every way in which a matrix (dense or csr) is not stochastic by rows."""
+    """Every way in which a matrix (dense or csr) is not stochastic by rows; one that is by columns is named as such."""
+    if matrix.shape == (len(origins),) * 2 and not _improper(matrix):
+        rows, columns = (np.abs(np.asarray(matrix.sum(axis=k)) - 1).max() for k in (1, 0))
+        if columns <= ROW_TOLERANCE < rows:
+            return [
+                f"{what} has columns that sum to 1, and rows that do not: give its transpose, one row per state before"
+            ]
     return law_problems(
         matrix,
         (origins, dests),

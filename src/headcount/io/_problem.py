@@ -21,7 +21,7 @@ from headcount.errors import FaultsError, TableError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
 from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
-from headcount.io.source import Findings, Source, label_text, listed, wrong_sequences
+from headcount.io.source import Findings, Source, by_sequences, label_text, listed
 from headcount.io.tables import (
     NO_COUNTS,
     ROUNDING,
@@ -374,7 +374,7 @@ def read_sequences(
         except FaultsError as error:
             wrong[key] = tuple(error.problems)
     if wrong and (failures is None or not cases):
-        raise TableError(wrong_sequences(wrong))
+        raise TableError(by_sequences(wrong))
     return cases
 
 

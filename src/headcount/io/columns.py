@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -365,7 +366,7 @@ def _paired(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _how(role: str, name: str) -> str:
-    return f"columns={{{role!r}: {name!r}}}, --column {role}={name}"
+    return f"columns={{{role!r}: {name!r}}}, --column {shlex.quote(f'{role}={name}')}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -619,17 +620,18 @@ def _read_numbers(
     """
     column, no_number = source.columns[role], reader.no_number
     series = source.frame[column]
-    if _measures(series):
-        values = series.to_numpy(dtype=float, na_value=np.nan)
+    # A missing value has the code −1: the last one.
+    codes: Any
+    codes, distinct = (np.s_[:-1], series) if _measures(series) else coded(column)
+    if _measures(distinct):
+        numbers = np.append(distinct.to_numpy(dtype=float, na_value=np.nan), np.nan)
         stand_ins = [s for s in map(Style().value, no_number) if s == s]
-        if stand_ins:
-            values = np.where(np.isin(values, stand_ins), np.nan, values)
+        nothing = np.isnan(numbers) | np.isin(numbers, stand_ins)
+        values = np.where(nothing, np.nan, numbers)[codes]
         missing = np.isnan(values)
     else:
         style, rival = styles[column]
-        codes, distinct = coded(column)
         plain = _plain(distinct, no_number) if style == Style() else np.zeros(len(distinct), dtype=bool)
-        # A missing value has the code −1: the last one.
         numbers = np.full(len(distinct) + 1, np.nan)
         kinds = np.full(len(distinct) + 1, "missing", dtype=object)
         numbers[:-1][plain] = distinct[plain].to_numpy(dtype="U").astype(float)

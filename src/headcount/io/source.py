@@ -95,6 +95,7 @@ class Findings(Faults):
 
 
 def _rows(rows: Sequence[int]) -> str:
+    rows = list(dict.fromkeys(rows))  # a wide table has many entries in one
     shown = ", ".join(str(int(r)) for r in rows[:_SHOWN])
     if len(rows) > _SHOWN:
         shown += f" and {len(rows) - _SHOWN} more"
@@ -107,10 +108,10 @@ def listed(texts: Sequence[str], *, most: int = _SHOWN) -> str:
     return ", ".join(distinct[:most]) + (", …" if len(distinct) > most else "")
 
 
-def wrong_sequences(wrong: Mapping[str, Sequence[str]]) -> list[str]:
-    """What is wrong with sequences, each fault once with those that have it."""
+def by_sequences(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """What was found of sequences, each text once with those that have it."""
     having: dict[str, list[str]] = {}
-    for key, texts in wrong.items():
+    for key, texts in found.items():
         for text in texts:
             having.setdefault(text, []).append(key)
     return [
@@ -151,11 +152,9 @@ class Labels:
     @cached_property
     def distinct(self) -> list[str]:
         """The texts that some row has, each once, in the order in which they appear."""
-        first = np.full(len(self.texts), -1)
-        # Of several rows the last assigned stays: in reverse order the first.
-        first[self.codes[::-1]] = np.arange(len(self.codes))[::-1]
-        there = np.flatnonzero(first >= 0)
-        return [self.texts[k] for k in there[np.argsort(first[there])]]
+        import pandas as pd
+
+        return [self.texts[k] for k in pd.unique(self.codes).tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -511,7 +510,7 @@ def _filled(source: Source) -> Source:
 def _to_header(name: str, content: bytes, findings: Findings) -> tuple[bytes, int, str]:
     """The text from its header on, the lines above it, and the separator: by a line ``sep=;``, or the commonest in the header.
 
-    Above the header may be comments (#), empty lines and titles: lines with one entry where a later one has several.
+    Above the header may be comments (#), empty lines and titles (see `_is_title`).
     """
     skipped, said, start = 0, None, 0
     while True:
@@ -522,8 +521,7 @@ def _to_header(name: str, content: bytes, findings: Findings) -> tuple[bytes, in
         elif start >= len(content) or not _above_header(name, line, below, findings):
             break
         start, skipped = start + len(line.encode()) + 1, skipped + 1
-    plain = re.sub(r'"[^"]*"', "", line)
-    return content[start:] if start else content, skipped, said or max(_SEPARATORS, key=plain.count)
+    return content[start:] if start else content, skipped, said or max(_SEPARATORS, key=_unquoted(line).count)
 
 
 def _beginning(content: bytes, start: int) -> str:
@@ -540,23 +538,31 @@ def _above_header(name: str, line: str, below: str, findings: Findings) -> bool:
     entry = line.strip().strip('"').strip(_MARKS)
     if line.startswith("#") or not entry:
         return True
-    title = _entries(line) == 1 and _title_above(below)
+    title = _is_title(line, below)
     if title:
         findings.note(f"{name}: {entry!r}, above the header, is read as a title")
     return title
 
 
-def _entries(line: str) -> int:
-    """How many entries a line has, at most, under any separator."""
-    if not line.strip(_MARKS + " \r"):
-        return 0
-    return max(sum(bool(p.strip()) for p in line.split(s)) for s in _SEPARATORS)
+def _is_title(line: str, below: str) -> bool:
+    """Whether a line has one entry, where lines below it have several under the separator that is commonest there.
+
+    A title may hold commas, and another title may follow. The commas of decimals make no separator: a line with as many separators of
+    any one kind as the lines below is their header.
+    """
+    rows = [_unquoted(row) for row in below.split("\n", 20)[:20] if row.strip(_MARKS + " \r")]
+    plain = _unquoted(line)
+    usual = {s: int(np.median([row.count(s) for row in rows])) for s in _SEPARATORS} if rows else {}
+    filled = {s: sum(bool(part.strip()) for part in plain.split(s)) for s in usual}
+    if any(filled[s] > 1 and plain.count(s) == count for s, count in usual.items()):
+        return False
+    most = max(usual, key=usual.__getitem__, default=None)
+    return most is not None and usual[most] > 0 and filled[most] <= 1
 
 
-def _title_above(below: str) -> bool:
-    """Whether the next filled line has several entries: then a line with one above it is a title, not the header."""
-    lines = (line for line in below.split("\n", 20)[:20] if _entries(line))
-    return _entries(next(lines, "")) > 1
+def _unquoted(line: str) -> str:
+    """A line with a letter in the place of every quoted text, which may hold separators."""
+    return re.sub(r'"[^"]*"', "x", line)
 
 
 LARGE_TEXT = 10_000_000
@@ -593,17 +599,16 @@ def _parsed(name: str, content: bytes, separator: str, measured: Callable[[str],
 
 def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], bool]) -> pd.DataFrame:
     """The columns as codes of distinct texts; numbers as texts, but for the whole numbers of columns that are ``measured``."""
-    import pandas as pd
-
     first = _texts_in(content, separator, nrows=ROWS_LOOKED_AT, dtype=str)
     coded = _columns_to_code(first, measured)
     kinds = dict.fromkeys(first.columns, str) | dict.fromkeys(coded, "category")
-    frame = _texts_in(content, separator, dtype=kinds)
-    held = {c: frame[c].cat.categories.to_numpy() for c in coded}
-    for c in [c for c, values in held.items() if values.dtype.kind in "iu"]:
-        frame[c] = pd.Series(held[c][frame[c].cat.codes.to_numpy()], copy=False)
+    # Looking for spaces after every separator takes a quarter of the time, and hardly a file has them.
+    spaced = f"{separator} " in separator + _beginning(content, 0).replace("\n", separator)
+    frame = _texts_in(content, separator, dtype=kinds, skipinitialspace=spaced)
+    if not spaced and any(frame[c].cat.categories.astype(str).str.startswith(" ").any() for c in coded):
+        frame = _texts_in(content, separator, dtype=kinds)
     # 1.025 may be a thousand: whether it is, its text tells
-    lost = [c for c, values in held.items() if values.dtype.kind in "fb"]
+    lost = [c for c in coded if frame[c].cat.categories.dtype.kind in "fb"]
     if lost:
         frame[lost] = _texts_in(content, separator, usecols=lost, dtype=str)[lost]
     return frame
@@ -623,8 +628,7 @@ def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:
         na_filter=False,
         skip_blank_lines=False,
         index_col=False,
-        skipinitialspace=True,
-        **how,
+        **{"skipinitialspace": True, **how},
     )
 
 

@@ -138,11 +138,9 @@ def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> I
     complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
     complete += rows.prior_information(x)
     shares = posterior.problem.model.marginal(first)
-    varying = None if posterior.problem.size_known else shares
-    with_score = partial(
-        _with_score, posterior.beliefs, first, varying
-    )  # partial, not a closure: it can be pickled
-    hidden = with_score(first)
+    # n₀ − Nπ is the score of log π, and N may vary too.
+    score = np.eye(len(shares)) - (0.0 if posterior.problem.size_known else shares)
+    hidden = posterior.beliefs.covariance(first, first) @ score
     if not posterior.problem.size_known:
         hidden = hidden - np.outer(shares, hidden.sum(axis=0))
     hidden = hidden[np.ix_(free, free)] / phi**2
@@ -159,14 +157,11 @@ def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> I
         slope = rows.gradient(x, posterior.beliefs.mean(first)[None] / phi) + rows.prior_gradient(x)
         evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
-    return InitialResponse(initial.where.tolist(), partial(_response, with_score, free, root / phi), evidence)
+    # partial, not a closure: it can be pickled
+    response = partial(_response, posterior.beliefs, first, score[:, free] @ root / phi)
+    return InitialResponse(initial.where.tolist(), response, evidence)
 
 
-def _with_score(beliefs: Any, first: Scope, varying: Array | None, scope: Scope) -> Array:
-    """cov(n_A, n₀ − Nπ); the second is the score of log π, and N may vary too: π is then `varying`."""
-    found = np.asarray(beliefs.covariance(scope, first))
-    return found if varying is None else found - found.sum(axis=1, keepdims=True) * varying
-
-
-def _response(with_score: Callable[[Scope], Array], free: Any, root: Array, scope: Scope) -> Array:
-    return with_score(scope)[:, free] @ root
+def _response(beliefs: Any, first: Scope, directions: Array, scope: Scope) -> Array:
+    """cov(n_A, n₀) times directions of n₀."""
+    return np.asarray(beliefs.covariance(scope, first)) @ directions

@@ -9,7 +9,7 @@ import math
 import platform
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headcount.individual import Model
     from headcount.observe import LearnedStart, Start
     from headcount.observe.cloud import Seen
+    from headcount.population import Dispersion
     from headcount.posterior._posterior import Posterior
     from headcount.posterior._sums import ChainSums
 
@@ -318,26 +319,44 @@ TOLD_ENTRIES = 4_000_000
 def told_by_data(posterior: Posterior, flows: pd.DataFrame) -> float | None:
     r"""The share of the variance of moves that the data took away, against the model alone; the rest is the model's word.
 
-    .. math:: 1 - \sum \operatorname{var}(n \mid y) \big/ \sum N\mu(1 - \mu)
+    .. math:: 1 - \sum \operatorname{var}(n \mid y) \big/ \sum \operatorname{var}(n)
 
-    over all moves of a chain between different cells (``flows`` is their table). Below zero where what was learned beside the counts (an
-    initial distribution) is less certain than the model takes it to be. None where the number of individuals is not known, they do not
-    move independently, or there is no spread.
+    over all moves of a chain between different cells (``flows`` is their table). The model alone is that of as many individuals as were
+    found, moving together as was found. Below zero where what was learned beside the counts (an initial distribution, the number of
+    individuals) is less certain than the model takes it to be. None for open and several populations, and where there is no spread.
     """
     problem = posterior.problem
-    model, people = problem.model, problem.population
-    if not is_plain_chain(model) or not isinstance(people, int) or problem.opens or problem.start is not None:
+    model, found = problem.model, posterior.dispersion_estimate
+    if not is_plain_chain(model) or problem.opens or problem.start is not None or problem.groups is not None:
         return None
-    if problem.dispersion is not None or problem.groups is not None or flows["sd"].isna().all():
+    if flows["sd"].isna().all() or possible_flows(model) > TOLD_ENTRIES:
         return None
-    if possible_flows(model) > TOLD_ENTRIES:
-        return None
-    before = 0.0
-    for scope in table_scopes(model, "flows"):
-        mu = dense(model.marginal(scope))
-        before += float(people * (mu * (1 - mu))[~np.eye(len(mu), dtype=bool)].sum())
+    together = problem.together if found is None else found.used
+    before = _variance_of_moves(model, posterior.population.mean, together)
     moves = flows[flows["origin"] != flows["dest"]]
     return float(1 - (moves["sd"] ** 2).sum() / before) if before > 0 else None
+
+
+def _variance_of_moves(model: Model, people: float, together: Dispersion) -> float:
+    r"""The sum of the variances of the moves of a chain between different cells before anything is counted.
+
+    Of individuals that move alone, or in flocks of c, a move has the variance :math:`c N \mu (1 - \mu)`. With parties of
+    :math:`\phi_i` in every step, :math:`\phi_i E[n_i]\,p_{ij}(1 - p_{ij}) + p_{ij}^2 \operatorname{var} n_i`.
+    """
+    total, spread = 0.0, np.zeros(0)
+    for u, v in pairwise(model.variables):
+        mu = dense(model.marginal((u, v)))
+        here = mu.sum(axis=1)
+        variance = together.flock_size * people * mu * (1 - mu)
+        if together.of_steps:
+            p = np.divide(mu, here[:, None], out=np.zeros_like(mu), where=here[:, None] > 0)
+            if not len(spread):
+                spread = together.root_phi(people) * people * (np.diag(here) - np.outer(here, here))
+            within = people * here * together.party(v, people * here)
+            variance = within[:, None] * p * (1 - p) + np.diag(spread)[:, None] * p**2
+            spread = p.T @ spread @ p + np.diag(within @ p) - p.T @ (within[:, None] * p)
+        total += float(variance[~np.eye(len(mu), dtype=bool)].sum())
+    return total
 
 
 def counts_per_individual(posterior: Posterior) -> float | list[float | None] | None:

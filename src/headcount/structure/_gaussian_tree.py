@@ -56,7 +56,7 @@ from headcount._linalg import (
     threads_for,
 )
 from headcount.individual import ModelError
-from headcount.structure.base import Field, NotPositiveDefinite
+from headcount.structure.base import Field, NotPositiveDefinite, margin_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -462,27 +462,31 @@ class CliqueView:
     table: Array
     """M, flat."""
     node: int
-    rows: Callable[[], Array]
+    rows: Callable[[], Array | csr_array]
     """Makes F, ``(block of the parent + features of the node, table)``; large, so only when asked."""
 
-    @cached_property
-    def features(self) -> Array:
-        """F."""
-        return self.rows()
+    @property
+    def features(self) -> csr_array:
+        """F: of an edge two entries per column, and not kept, as every step has its own."""
+        return csr_array(self.rows())
+
+    @property
+    def weighted(self) -> csr_array:
+        """F diag(M)."""
+        return self.features @ diags_array(self.table)
 
     def margin(self, scope: Scope) -> csr_array:
-        """G: the map from the flat clique table to the flat table of ``scope``; sparse, for that of the whole table is its identity."""
-        size, onto = self.domain.size, self.domain.positions(scope)
-        return csr_array((np.ones(size), (onto, np.arange(size))), shape=(self.domain.part(scope).size, size))
+        """G: the map from the flat clique table to the flat table of ``scope``."""
+        return margin_rows(self.domain, scope)
 
-    def lifted(self, scope: Scope) -> Array:
+    def lifted(self, scope: Scope) -> csr_array:
         """G diag(M) Fᵀ: the covariance of a table with the clique's features before these are known, one row per entry."""
-        return np.asarray(self.margin(scope) @ (self.features * self.table).T)
+        return self.margin(scope) @ self.weighted.T
 
     @cached_property
     def inverse(self) -> Array:
         """K⁺ of the module's docstring, scaled to unit diagonal before its null space is cut."""
-        k = (self.features * self.table) @ self.features.T
+        k = (self.weighted @ self.features.T).toarray()
         diagonal = np.diagonal(k)
         scale = np.sqrt(
             np.where(diagonal > 0, diagonal, 1.0)
@@ -543,7 +547,7 @@ class TreeField(Field):
         g = view.margin(scope)
         w = self._regression(view, scope)
         own = g @ view.table
-        free = own - np.einsum("ij,ij->i", w, view.lifted(scope))
+        free = own - view.lifted(scope).multiply(w).sum(axis=1)
         free = np.where(free > NO_FREEDOM * own, free, 0.0)
         through = np.einsum("ij,jk,ik->i", w, self._feature_covariance(view, view), w)
         return (free + through).reshape(view.domain.part(scope).shape)
@@ -560,12 +564,17 @@ class TreeField(Field):
             y = x
         elif set(a) <= set(y.domain.scope):
             x = y
-        wa, wb = self._regression(x, a), self._regression(y, b)
-        result = wa @ self._feature_covariance(x, y) @ wb.T
+        if x.domain.part(a).size < y.domain.part(b).size:
+            return self.covariance(b, a).T
+        # Products from the right: the table of an edge has L² rows, which are not multiplied by matrices of its features.
+        inner = self._feature_covariance(x, y) @ self._regression(y, b).T
         if x is y:
-            own = x.margin(a) @ diags_array(x.table) @ x.margin(b).T
-            result = result + own - wa @ x.lifted(b).T
-        return np.asarray(result)
+            inner -= y.lifted(b).T.toarray()
+        result = np.asarray(x.lifted(a) @ (x.inverse @ inner))
+        if x is y:
+            own = (x.margin(a) @ diags_array(x.table) @ x.margin(b).T).tocoo()
+            result[own.row, own.col] += own.data
+        return result
 
     def sample(self, size: int, *, rng: np.random.Generator) -> dict[Scope, Array]:
         """See :class:`Field`; features top-down, then every clique's table given its features."""
@@ -591,7 +600,7 @@ class TreeField(Field):
             return step.sample(above, own, rng=rng)
         f = np.hstack([drawn[p][:, i] for p, i in self._parts(view)])
         free = rng.standard_normal((len(f), view.table.size)) * np.sqrt(view.table)
-        j = (view.features * view.table).T @ view.inverse
+        j = view.weighted.T @ view.inverse
         return view.domain.table(free + (f - free @ view.features.T) @ j.T)
 
     def gain(self, v: int) -> Array:

@@ -25,6 +25,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse import vstack as sparse_vstack
 
 from headcount._compile import worth
 from headcount._device import host, namespace
@@ -467,10 +469,12 @@ def _empty_lists(count: int) -> list[list[Array]]:
     return [[] for _ in range(count)]
 
 
-def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> Array:
+def _edge_rows(domain: Domain, sums: Sequence[Array], table_sums: Sequence[Array]) -> csr_array:
     """The margins of both ends of an edge, then sums of the lower end's cells, then sums of entries, as rows on its flat table."""
     above, own = (margin_rows(domain, (variable,)) for variable in domain.scope)
-    return np.vstack([above, own, *(rows @ own for rows in sums), *table_sums])
+    return csr_array(
+        sparse_vstack([above, own, *(csr_array(rows) @ own for rows in sums), *map(csr_array, table_sums)])
+    )
 
 
 def _variance_at(site: Site, covariance: Array) -> Array:

@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from headcount.checks import finite_number, instance
 from headcount.individual import FactoredTree, Model, ModelError, RootedTree
@@ -45,9 +46,10 @@ def selection(site: Site, size: int) -> Array:
     return rows
 
 
-def margin_rows(table: Domain, onto: Scope) -> Array:
-    """The dense 0/1 matrix that sums a flat table down to the flat table of ``onto``."""
-    return np.eye(table.part(onto).size)[:, table.positions(onto)]
+def margin_rows(table: Domain, onto: Scope) -> csr_array:
+    """The sparse 0/1 matrix that sums a flat table down to the flat table of ``onto``; for the whole table its identity."""
+    size, places = table.size, table.positions(onto)
+    return csr_array((np.ones(size), (places, np.arange(size))), shape=(table.part(onto).size, size))
 
 
 def by_site(values: Array, sites: Sequence[Site]) -> tuple[Array, ...]:

@@ -35,18 +35,21 @@ function drawMatrix() {
   const { own, cells, mean, sd, key, text } = matrixOf(), relative = matrix.layer === "relative" && sd.size > 0;
   const value = (o, d) => { const k = key(o, d), m = mean.get(k) ?? 0; return relative ? (m >= 0.5 ? (sd.get(k) ?? 0) / m : null) : Math.sqrt(m); };
   const z = cells.map((o) => cells.map((d) => (o === d && !own ? null : value(o, d)))), high = relative ? 1 : Math.sqrt(robust([...mean].filter(([k]) => own || Math.floor(k / data.cells.length) !== k % data.cells.length).map(([, v]) => v)));
-  const at = cells.map((_, k) => k), names = cells.map((c) => short(data.cells[c], narrow() ? 9 : 14)), some = cells.length < data.cells.length ? `, the ${cells.length} busiest of ${whole(data.cells.length)} cells` : "";
+  const at = cells.map((_, k) => k), names = cells.map((c) => short(data.cells[c], narrow() ? 9 : 20)), some = cells.length < data.cells.length ? `, the ${cells.length} busiest of ${whole(data.cells.length)} cells` : "";
   const said = { all: margins ? "" : "All moves added up", step: `Moves after ${timeName(state.time)}`, through: `Where those of ${timeName(0)} are at ${timeName(data.times.length - 1)}, by expected flows, if each step depends on the cell alone` }[matrix.span];
   byId("matrix-note").textContent = `${[said + some, "rows: from; columns: to"].filter(Boolean).join(". ").replace(/^, t/, "T").replace(". rows", ". Rows").replace(/^rows/, "Rows")}.${relative ? " Colour: sd ÷ mean, where at least half an individual is expected." : ""}`;
   const ticks = relative ? [0, 0.5, 1] : [0, niceBelow(high ** 2 / 6), niceBelow(high ** 2 / 1.2)].filter((v, k, all) => all.indexOf(v) === k);
   const scale = relative ? [0, 0.25, 0.5, 0.75, 1].map((v) => [v, ramp(AMBER)(v)]) : plotlyScale();
-  const step = Math.max(1, Math.ceil(12 * cells.length / Math.max(1, byId("matrix-chart").clientWidth - 110))); // names that would lie on one another give way
+  const around = Math.max(190, 90 + 7 * largest(names.map((name) => name.length))), height = Math.min(510 + around, around + 17 * Math.max(8, cells.length));
+  // Names that would lie on one another give way.
+  const [across, down] = [byId("matrix-chart").clientWidth - around + 80, height - around].map((room) => Math.max(1, Math.ceil(12 * cells.length / Math.max(1, room))));
+  const named = (step) => ({ tickvals: at.filter((k) => k % step === 0), ticktext: names.filter((_, k) => k % step === 0), showgrid: false });
   const one = (id, z, texts) => draw(id, [{
     type: "heatmap", z, x: at, y: at, text: texts, hoverinfo: "text", colorscale: scale, zmin: 0, zmax: high, xgap: 1, ygap: 1, hoverongaps: false,
     colorbar: { orientation: "h", thickness: 9, len: 0.6, x: 0, xanchor: "left", y: 1.01, yanchor: "bottom", outlinewidth: 0, tickvals: ticks.map((v) => (relative ? v : Math.sqrt(v))), ticktext: ticks.map((v) => (relative ? `${Math.round(100 * v)} %` : count(v))) },
   }], {
-    height: Math.min(700, 190 + 17 * Math.max(8, cells.length)), margin: { l: 10, r: 10, t: 34, b: 10 }, dragmode: false,
-    xaxis: axis({ tickvals: at.filter((k) => k % step === 0), ticktext: names.filter((_, k) => k % step === 0), showgrid: false, tickangle: -60, side: "bottom" }), yaxis: axis({ tickvals: at, ticktext: names, autorange: "reversed", showgrid: false }),
+    height, margin: { l: 10, r: 10, t: 34, b: 10 }, dragmode: false,
+    xaxis: axis({ ...named(across), tickangle: -60, side: "bottom" }), yaxis: axis({ ...named(down), autorange: "reversed" }),
   });
   const texts = cells.map((o) => cells.map((d) => (o === d && !own ? "" : text(o, d))));
   one("matrix-chart", z, texts);
