@@ -66,7 +66,12 @@ def answer(
     if impossible is not None:
         raise NoPopulationError(impossible)
     try:
-        return _answered(engine, problem, rng, progress, start)
+        found = _answered(engine, problem, rng, progress, start)
+        if found.status.good and found.beliefs.log_evidence == -math.inf:
+            raise NoPopulationError(
+                "no population agrees with the data: check the exact counts and the model's zeros"
+            )
+        return found
     except (Contradiction, FloatingPointError, NoPopulationError) as error:
         impossible = contradiction(problem, failed=True)
         if impossible is not None:
