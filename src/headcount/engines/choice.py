@@ -16,9 +16,10 @@ from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
 from headcount.engines.engine import Engine
 from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
-from headcount.engines.exact._enumerate import SizeWindow, listed_entries
+from headcount.engines.exact._enumerate import SizeWindow, likely_most, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
+from headcount.engines.tilted._certain import few_tables
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -50,6 +51,9 @@ where one in twenty does (6 cells); with more individuals it is nearer, and many
 MOST_TABLE_WORK = 1e8
 """Products per sweep up to which they are: about 3 s of belief propagation. Flows between larger counts are many, and tilted EP is right
 there."""
+MOST_PATHS, CHEAP_PATHS = 5_000, 2_000_000
+"""Moves of individuals up to which few tables between exact counts are sampled, .5 ms each; and those in all sweeps, which small problems
+get: a second."""
 SAMPLING_SEED = 0
 """Of a sampler that was chosen by :func:`select`, where the caller gives none: the same problem gets the same answer."""
 
@@ -104,9 +108,9 @@ def _selected(problem: Problem, *, sampling: bool) -> Choice:
     exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
-        or (_sampled(problem) if sampling else None)
         or _tables(problem, sampling=sampling)
         or (_summed(problem, sampling=sampling) if problem.traits.any_exact else None)
+        or (_sampled(problem) if sampling else None)
         or Choice(*_gaussian(problem))
     )
 
@@ -177,21 +181,25 @@ def _exact(problem: Problem, *, sampling: bool) -> Choice | None:
 
 def _sampled(problem: Problem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
-    tree = problem.model.rooted()
-    if (
-        problem.population > FEW
-        or problem.dispersion is not None
-        or problem.traits.correlated
-        or tree is None
-    ):
+    tree, few = problem.model.rooted(), problem.population <= FEW
+    if tree is None or problem.dispersion is not None or problem.traits.correlated:
         return None
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
     if work > SAMPLED_WORK or PathGibbs().memory(problem) > memory.limit():
         return None
+    words = f" (seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
+    if few:
+        return Choice(
+            PathGibbs(),
+            "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
+            + words,
+        )
+    moves = problem.population * (len(tree.sizes) - 1)
+    if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
+        return None
+    sweeps = max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
     return Choice(
-        PathGibbs(),
-        "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
-        f" (seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one",
+        PathGibbs(sweeps=sweeps), "exact counts leave few tables of moves: paths are sampled" + words
     )
 
 
@@ -253,7 +261,7 @@ def _windows(problem: Problem) -> list[SizeWindow]:
         return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
     most, found = _largest_total(problem), []
     for law in problem.numbers.laws:
-        high = min(float(law.most), math.inf if law.vague else float(law.window[1]), most)
+        high = min(float(law.most), math.inf if law.vague else likely_most(law), most)
         found.append(SizeWindow(law, int(law.least), int(min(high, LARGEST_COUNT))))
     return found
 
@@ -262,7 +270,7 @@ def _largest_total(problem: Problem) -> float:
     """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
     weight = total = 0.0
     for site in problem.sites:
-        if len(site.scope) > 1 or not _counts_everybody(problem, site):
+        if not _counts_everybody(problem, site):
             continue
         likely, above = _likely_total(site)
         if math.isfinite(above):

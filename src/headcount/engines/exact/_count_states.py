@@ -32,6 +32,7 @@ import numpy as np
 from scipy.special import binom, gammaln, xlog1py, xlogy
 
 from headcount.engines.exact._enumerate import (
+    MOST_NUMBERS,
     ExactBeliefs,
     SizeWindow,
     first_windows,
@@ -77,8 +78,6 @@ MOST = Work(25_000_000, 1_000_000_000, 6_000_000)
 """What `Enumerate` goes through: 200 MB of blocks, about a second per step, 48 MB per array of vectors."""
 QUICK = Work(300_000, 30_000_000, 300_000)
 """The same for many answers: some hundredths of a second per step."""
-MOST_NUMBERS = 5_000
-"""Numbers of individuals that are gone through."""
 LARGEST_LOG = 700.0
 """exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0

@@ -28,7 +28,7 @@ from headcount.engines._map import MAP, first_tilts
 from headcount.engines._tilting import Tilts, require_numbers
 from headcount.engines.engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, meet_exact_margins
-from headcount.engines.tilted._certain import certain_counts
+from headcount.engines.tilted._certain import certain_counts, few_tables
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
 from headcount.engines.tilted._size_sites import LEAST_LEFT, ExactSizes, SizeLaws, size_sites, with_size_sites
@@ -415,6 +415,11 @@ class TiltedEP(GaussianEngine, IterativeEngine):
             more["sharp_readings"] = (
                 f"{sharp} readings are sharper than the step between two whole numbers and leave more than one of them: the evidence may "
                 "be off by half a nat; Enumerate or PathGibbs take whole numbers as they are"
+            )
+        elif few_tables(tilts.problem):
+            more["sharp_readings"] = (
+                "exact counts and readings of moves leave few tables: means may be half a standard deviation off and the evidence half a "
+                "nat or more; Enumerate or PathGibbs take whole numbers as they are"
             )
         log_sites, narrowest = state.log_sites, _narrowest_size(state)
         if narrowest < LEAST_LEFT:
