@@ -181,26 +181,28 @@ def _exact(problem: Problem, *, sampling: bool) -> Choice | None:
 
 def _sampled(problem: Problem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
-    tree, few = problem.model.rooted(), problem.population <= FEW
+    tree = problem.model.rooted()
     if tree is None or problem.dispersion is not None or problem.traits.correlated:
         return None
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
     if work > SAMPLED_WORK or PathGibbs().memory(problem) > memory.limit():
         return None
-    words = f" (seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
-    if few:
-        return Choice(
-            PathGibbs(),
-            "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
-            + words,
-        )
-    moves = problem.population * (len(tree.sizes) - 1)
+    words = (
+        f"(seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
+    )
+    if problem.population <= FEW:
+        why = "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
+        return Choice(PathGibbs(), f"{why} {words}")
+    return _few_tables_sampled(problem, f"exact counts leave few tables of moves: paths are sampled {words}")
+
+
+def _few_tables_sampled(problem: Problem, why: str) -> Choice | None:
+    """The same, with more sweeps the fewer moves there are, beside exact counts that are not for TableBP; None elsewhere."""
+    moves = problem.population * (len(problem.model.variables) - 1)
     if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
         return None
     sweeps = max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
-    return Choice(
-        PathGibbs(sweeps=sweeps), "exact counts leave few tables of moves: paths are sampled" + words
-    )
+    return Choice(PathGibbs(sweeps=sweeps), why)
 
 
 def _tables(problem: Problem, *, sampling: bool) -> Choice | None:
@@ -287,16 +289,12 @@ def _counts_everybody(problem: Problem, site: Site) -> bool:
 
 def _likely_total(site: Site) -> tuple[float, float]:
     """The most likely total of a site's counts, each by its reading alone, and how far above it is implausible."""
-    top = np.full(len(site), -np.inf)
-    likely, largest = np.zeros(len(site)), np.full(len(site), math.inf)
-    for n in COUNTS_TRIED:
-        with np.errstate(all="ignore"):
-            here = np.nan_to_num(site.noise.log_prob(np.full(len(site), n)), nan=-np.inf)
-        likely = np.where(here > top, n, likely)
-        top = np.maximum(top, here)
-        largest = np.where((here < top - IMPLAUSIBLE) & np.isinf(largest), n, largest)
-        if np.isfinite(largest).all():
-            break
+    tried = COUNTS_TRIED[:, None]
+    with np.errstate(all="ignore"):
+        log_p = np.nan_to_num(site.noise.log_prob(np.repeat(tried, len(site), axis=1)), nan=-np.inf)
+    likely = COUNTS_TRIED[log_p.argmax(axis=0)]
+    beyond = (log_p < log_p.max(axis=0) - IMPLAUSIBLE) & (tried > likely)
+    largest = np.where(beyond, tried, math.inf).min(axis=0)
     # Readings err independently: squares add up.
     return float(likely.sum()), float(np.sqrt(np.square(largest - likely).sum()))
 

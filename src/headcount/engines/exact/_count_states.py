@@ -43,7 +43,7 @@ from headcount.engines.exact._enumerate import (
     log_sum,
     to_scopes,
 )
-from headcount.engines.exact._few_individuals import edges_as_nodes
+from headcount.engines.exact._few_individuals import edges_as_nodes, observed_edges
 from headcount.errors import NoPopulationError, ProblemError
 from headcount.observe import SIZES
 from headcount.population import compositions
@@ -265,7 +265,7 @@ class Kinds:
         assert tree is not None
         sizes_first = problem.numbers is not None and tree.variables[0] == SIZES
         rows = problem.together.row_correlations(tree)
-        edges = {tree.place(site.scope).node for site in problem.sites if len(site.scope) == 2}
+        edges = observed_edges(problem, tree)
         if rows is not None:  # laws of whole rows are known, of columns' sums they are not
             edges = set(range(1 + sizes_first, len(tree.sizes)))
         chain, seats, between = edges_as_nodes(tree, edges)

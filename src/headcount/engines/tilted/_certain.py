@@ -12,15 +12,14 @@ and flows to be is found by linear programs (`posterior/program.py`) and is exac
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import issparse
 
 from headcount.engines._tilting import read_twice
 from headcount.engines.tilted._centre import MOST_WHOLE
 from headcount.posterior.program import IMPLIED, certain_sites, implied
-from headcount.tables import dense
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -44,23 +43,24 @@ individuals; evidence by up to 3.3 nats."""
 def few_tables(problem: Problem) -> bool:
     """Whether few individuals move where exact counts and readings tell whole tables of moves apart, which no Gaussian does.
 
-    That is beside any exact counts where moves are read; between two times of which all cells but one are counted exactly; and from or to a
-    time with exact counts where some moves are impossible.
+    That is beside exact counts where moves are read, where some are impossible, and where two times are counted exactly but for one cell.
     """
-    tree, sites = problem.model.rooted(), [site for site in problem.sites if site.source > IMPLIED]
-    exact = [site for site in sites if site.noise.exact]
-    if tree is None or not exact:
+    tree = problem.model.rooted()
+    if tree is None or len(tree.sizes) == 1:
         return False
-    some = {site.scope[0] for site in exact if len(site.scope) == 1}
-    counted = {site.scope[0] for site in exact if site.index is not None and len(site) >= site.size - 1}
-    read = {frozenset(site.scope) for site in sites if len(site.scope) == 2}
-    fewest = math.inf
-    for v, u in enumerate(tree.parents[1:], start=1):
-        ends, possible = {tree.variables[u], tree.variables[v]}, np.count_nonzero(dense(tree.transitions[v]))
-        sparse = possible < tree.sizes[u] * tree.sizes[v]
-        if ends in read or ends <= counted or (sparse and ends & some):
-            fewest = min(fewest, float(possible))
-    return fewest < math.inf and problem.scale <= MOST_PER_MOVE * fewest
+    possible = np.array([np.count_nonzero(p.data if issparse(p) else p) for p in tree.transitions[1:]])
+    if problem.scale > MOST_PER_MOVE * possible.min():
+        return False
+    told = _told(problem)
+    return told is not None and (told or any(possible != [np.prod(p.shape) for p in tree.transitions[1:]]))
+
+
+def _told(problem: Problem) -> bool | None:
+    """Whether moves are read, or two times counted exactly but for one cell, beside exact counts; None without these."""
+    sites = [site for site in problem.sites if site.source > IMPLIED]
+    exact = [site for site in sites if site.noise.exact]
+    counted = {site.scope for site in exact if len(site) >= site.size - 1}
+    return (len(counted) > 1 or any(len(site.scope) == 2 for site in sites)) if exact else None
 
 
 def certain_counts(tilts: Tilts, g: Array) -> tuple[Site, ...]:

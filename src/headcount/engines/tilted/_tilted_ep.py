@@ -626,12 +626,7 @@ def likely_sizes(core: Problem, rng: np.random.Generator, *, share: float = 1.0)
     assert core.numbers is not None
     alone = core.with_dispersion(None) if core.disperses else core
     about = TiltedEP(max_iterations=200).run(alone, rng=rng, progress=False).beliefs
-    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
-    mean = np.maximum(np.ravel(about.mean(scope)), 0.0)
-    variance = np.maximum(np.ravel(np.asarray(about.variance(scope))), 0.0)
-    if SIZES not in scope:  # a network, with one kind
-        mean = mean.sum(keepdims=True)
-        variance = np.maximum(np.asarray(about.covariance(scope, scope)).sum(keepdims=True).ravel(), 0.0)
+    mean, variance = size_moments(about, core)
     reach = share * (SIZE_REACH * np.sqrt(variance) + SIZE_MORE)
     tail = share * SIZE_TAIL * variance / np.maximum(mean, 1.0)
     found = []
@@ -640,3 +635,14 @@ def likely_sizes(core: Problem, rng: np.random.Generator, *, share: float = 1.0)
         low, high = max(least, math.floor(m - down)), max(1, int(min(most, math.ceil(m + up))))
         found.append(LikelySize(int(min(low, high)), float(m), high))
     return found
+
+
+def size_moments(beliefs: Beliefs, core: Problem) -> tuple[Array, Array]:
+    """Means and variances of the sizes of all kinds on the larger graph (of a network, which is one kind, of its total)."""
+    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
+    mean, spread = np.ravel(np.asarray(beliefs.mean(scope))), beliefs.has_spread
+    variance = np.ravel(np.asarray(beliefs.variance(scope))) if spread else np.full(len(mean), math.nan)
+    if SIZES not in scope:
+        total = np.asarray(beliefs.covariance(scope, scope)).sum() if spread else math.nan
+        mean, variance = mean.sum(keepdims=True), np.array([total])
+    return np.maximum(mean, 0.0), np.maximum(variance, 0.0)
