@@ -206,6 +206,16 @@ def test_few_individuals_of_unknown_number_are_answered_exactly(kinds, number, e
     assert isinstance(select(problem).engine, Enumerate) == exact
 
 
+def test_few_who_come_and_go_and_few_whose_moves_are_read_are_answered_exactly() -> None:
+    """The far end of a law that hardly anything is left beyond is not planned for; and readings of moves bound a number as cells do."""
+    coming = hc.OpenChain([0.8, 0.8], [[0.7, 0.3], [0.4, 0.6]], arrivals=0.5, survival=0.8, length=2)
+    seen = [hc.Poisson([[np.nan, 2.0], [1.0, 7.0]], rate=2.0), hc.Exact([np.nan, 2.0], on=1)]
+    assert isinstance(select(hc.Problem(coming, observations=seen)).engine, Enumerate)
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
+    moves = hc.Gaussian([[0.4, 1.8], [-1.8, 0.6]], sd=1.0, on=(0, 1))
+    assert isinstance(select(hc.Problem(chain, hc.Unknown(), moves)).engine, Enumerate)
+
+
 def test_readings_that_leave_many_individuals_possible_are_not_summed_over() -> None:
     """A zero at a rate of 1/1000 excludes nothing; nor does a count of one cell of two."""
     chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)

@@ -74,6 +74,28 @@ CASES = {
         2,
         {"time 0, cell 0 = 2", "time 1, cell 0 = 4 (a reading of 4 or more)"},
     ),
+    "of two readings of one count the second is zero": (
+        one(
+            hc.Poisson(table(n10=2, n11=4, n12=9)),
+            hc.Binomial(table(n10=1, n11=0), detection=0.3),
+            hc.Binomial([[np.nan] * 3, [np.nan, np.nan, 2.0], [np.nan] * 3], on=(0, 1), detection=0.9),
+            population=3,
+        ),
+        1,
+        {"time 1, cell 1 = 4 (a reading of 1 or more)"},
+    ),
+    "moves and cells, where every move is possible": (
+        hc.Problem(
+            hc.MarkovChain([0.4, 0.6], [[0.5, 0.5], [0.3, 0.7]], length=2),
+            3,
+            [
+                hc.Binomial([[2.0, np.nan], [np.nan, np.nan]], on=(0, 1), detection=0.5),
+                hc.Binomial([np.nan, 2.0], on=1, detection=0.5),
+            ],
+        ),
+        1,
+        {"time 1, cell 1 = 2 (a reading of 2 or more)"},
+    ),
     "nothing exact": (
         one(hc.Binomial(table(n00=4, n12=3), detection=0.9), population=5),
         2,

@@ -16,10 +16,10 @@ import numpy as np
 
 from headcount.engines._map import MAP
 from headcount.engines.engine import Engine, independent_only
-from headcount.engines.tilted._tilted_ep import TiltedEP, likely_sizes
+from headcount.engines.tilted._tilted_ep import TiltedEP, likely_sizes, size_moments
 from headcount.errors import NoPopulationError, shown
 from headcount.observe import ProblemError
-from headcount.observe.cloud import SIZES, Candidates
+from headcount.observe.cloud import Candidates
 from headcount.population import Exactly, Overdispersion, PoissonSize, as_law
 from headcount.population._size import Within
 from headcount.posterior import Beliefs, Outcome, Status
@@ -66,7 +66,12 @@ def answer(
     if impossible is not None:
         raise NoPopulationError(impossible)
     try:
-        return _answered(engine, problem, rng, progress, start)
+        found = _answered(engine, problem, rng, progress, start)
+        if found.status.good and found.beliefs.log_evidence == -math.inf:
+            raise NoPopulationError(
+                "no population agrees with the data: check the exact counts and the model's zeros"
+            )
+        return found
     except (Contradiction, FloatingPointError, NoPopulationError) as error:
         impossible = contradiction(problem, failed=True)
         if impossible is not None:
@@ -258,15 +263,10 @@ def _likely_window(core: ClosedProblem, k: int) -> tuple[int, int] | None:
     return low, high
 
 
-def _size_of(beliefs: Any, core: ClosedProblem, k: int) -> tuple[float, float]:
-    """Mean and standard deviation of the size of group k on the larger graph (of a network, which is one group, its total)."""
-    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
-    mean = np.ravel(np.asarray(beliefs.mean(scope)))
-    if not beliefs.has_spread:
-        return float(mean[k] if SIZES in scope else mean.sum()), math.nan
-    if SIZES in scope:
-        return float(mean[k]), math.sqrt(max(float(np.ravel(np.asarray(beliefs.variance(scope)))[k]), 0.0))
-    return float(mean.sum()), math.sqrt(max(float(np.asarray(beliefs.covariance(scope, scope)).sum()), 0.0))
+def _size_of(beliefs: Beliefs, core: ClosedProblem, k: int) -> tuple[float, float]:
+    """Mean and standard deviation of the size of group k."""
+    mean, variance = size_moments(beliefs, core)
+    return float(mean[k]), math.sqrt(variance[k])
 
 
 def _size_note(problem: Problem, beliefs: ViewBeliefs) -> str:

@@ -16,9 +16,10 @@ from headcount.engines._reduce import counted_size
 from headcount.engines._table_bp import MOST_REMOVED, TableBP, table_bp_misfit, table_work
 from headcount.engines.engine import Engine
 from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
-from headcount.engines.exact._enumerate import SizeWindow, listed_entries
+from headcount.engines.exact._enumerate import SizeWindow, likely_most, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
+from headcount.engines.tilted._certain import few_tables
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -50,6 +51,9 @@ where one in twenty does (6 cells); with more individuals it is nearer, and many
 MOST_TABLE_WORK = 1e8
 """Products per sweep up to which they are: about 3 s of belief propagation. Flows between larger counts are many, and tilted EP is right
 there."""
+MOST_PATHS, CHEAP_PATHS = 5_000, 2_000_000
+"""Moves of individuals up to which few tables between exact counts are sampled, .5 ms each; and those in all sweeps, which small problems
+get: a second."""
 SAMPLING_SEED = 0
 """Of a sampler that was chosen by :func:`select`, where the caller gives none: the same problem gets the same answer."""
 
@@ -104,9 +108,9 @@ def _selected(problem: ClosedProblem, *, sampling: bool) -> Choice:
     exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
-        or (_sampled(problem) if sampling else None)
         or _tables(problem, sampling=sampling)
         or (_summed(problem, sampling=sampling) if problem.traits.any_exact else None)
+        or (_sampled(problem) if sampling else None)
         or Choice(*_gaussian(problem))
     )
 
@@ -178,21 +182,27 @@ def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
 def _sampled(problem: ClosedProblem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
     tree = problem.model.rooted()
-    if (
-        problem.population > FEW
-        or problem.dispersion is not None
-        or problem.traits.correlated
-        or tree is None
-    ):
+    if tree is None or problem.dispersion is not None or problem.traits.correlated:
         return None
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
     if work > SAMPLED_WORK or PathGibbs().memory(problem) > memory.limit():
         return None
-    return Choice(
-        PathGibbs(),
-        "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
-        f" (seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one",
+    words = (
+        f"(seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
     )
+    if problem.population <= FEW:
+        why = "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
+        return Choice(PathGibbs(), f"{why} {words}")
+    return _few_tables_sampled(problem, f"exact counts leave few tables of moves: paths are sampled {words}")
+
+
+def _few_tables_sampled(problem: ClosedProblem, why: str) -> Choice | None:
+    """The same, with more sweeps the fewer moves there are, beside exact counts that are not for TableBP; None elsewhere."""
+    moves = problem.population * (len(problem.model.variables) - 1)
+    if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
+        return None
+    sweeps = max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
+    return Choice(PathGibbs(sweeps=sweeps), why)
 
 
 def _tables(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
@@ -253,7 +263,7 @@ def _windows(problem: ClosedProblem) -> list[SizeWindow]:
         return [SizeWindow(Exactly(problem.population), problem.population, problem.population)]
     most, found = _largest_total(problem), []
     for law in problem.numbers.laws:
-        high = min(float(law.most), math.inf if law.vague else float(law.window[1]), most)
+        high = min(float(law.most), math.inf if law.vague else likely_most(law), most)
         found.append(SizeWindow(law, int(law.least), int(min(high, LARGEST_COUNT))))
     return found
 
@@ -262,7 +272,7 @@ def _largest_total(problem: ClosedProblem) -> float:
     """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
     weight = total = 0.0
     for site in problem.sites:
-        if len(site.scope) > 1 or not _counts_everybody(problem, site):
+        if not _counts_everybody(problem, site):
             continue
         likely, above = _likely_total(site)
         if math.isfinite(above):
@@ -279,16 +289,12 @@ def _counts_everybody(problem: ClosedProblem, site: Site) -> bool:
 
 def _likely_total(site: Site) -> tuple[float, float]:
     """The most likely total of a site's counts, each by its reading alone, and how far above it is implausible."""
-    top = np.full(len(site), -np.inf)
-    likely, largest = np.zeros(len(site)), np.full(len(site), math.inf)
-    for n in COUNTS_TRIED:
-        with np.errstate(all="ignore"):
-            here = np.nan_to_num(site.noise.log_prob(np.full(len(site), n)), nan=-np.inf)
-        likely = np.where(here > top, n, likely)
-        top = np.maximum(top, here)
-        largest = np.where((here < top - IMPLAUSIBLE) & np.isinf(largest), n, largest)
-        if np.isfinite(largest).all():
-            break
+    tried = COUNTS_TRIED[:, None]
+    with np.errstate(all="ignore"):
+        log_p = np.nan_to_num(site.noise.log_prob(np.repeat(tried, len(site), axis=1)), nan=-np.inf)
+    likely = COUNTS_TRIED[log_p.argmax(axis=0)]
+    beyond = (log_p < log_p.max(axis=0) - IMPLAUSIBLE) & (tried > likely)
+    largest = np.where(beyond, tried, math.inf).min(axis=0)
     # Readings err independently: squares add up.
     return float(likely.sum()), float(np.sqrt(np.square(largest - likely).sum()))
 

@@ -142,9 +142,8 @@ class ViewBeliefs(DerivedBeliefs):
                 pass
             else:
                 between = 2.0 * weights[one] * weights[two] * found
-                return np.bincount(sums[one], between, matrix.shape[0]).astype(
-                    float
-                )  # float where there is none
+                # Of no pairs there are whole numbers.
+                return np.bincount(sums[one], between, matrix.shape[0]).astype(float)
         draws = self._draws[scope].reshape(CROSS_DRAWS, -1)
         return np.asarray((matrix @ draws.T).var(axis=1) - matrix.power(2) @ draws.var(axis=0))
 

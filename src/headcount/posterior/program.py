@@ -23,11 +23,11 @@ from headcount.observe.cloud import SIZES
 from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from headcount._types import Array, Scope
+    from headcount._types import Array, Index, Scope
     from headcount.observe import ClosedProblem, Problem
 
 MOST_ENTRIES = 2_000
@@ -51,11 +51,12 @@ class Conflict(NamedTuple):
 
     apart: float
     """By how many individuals at least some of them are wrong, added up."""
-    names: list[str]
+    which: Index
+    """Their positions among the counts of all sites."""
 
-    def in_words(self, given: Mapping[str, tuple[float, str]], *, exact: bool) -> str:
+    def in_words(self, given: Sequence[tuple[float, str]], *, exact: bool) -> str:
         """What to say of them."""
-        named = shown([given[name][1] for name in self.names], MOST_NAMED)
+        named = shown([given[k][1] for k in self.which], MOST_NAMED)
         return (
             f"{'exact counts' if exact else 'counts'} contradict each other, by {self.apart:.6g} "
             f"individual{'' if self.apart == 1 else 's'} in all: with the moves that the model allows and the population as given, not all "
@@ -77,19 +78,14 @@ class TableProgram:
         self.possible = np.concatenate([np.ravel(model.marginal(c) > 0) for c in self.cliques])
         rows, values = zip(*self._structural(), strict=True)
         self.structural, self.zeros = sparse.vstack(rows, format="csr"), np.concatenate(values)
-        self.exact, self.counts, exact = self._observed(exact=True)
-        self.read, self.fewest, reads = self._observed(exact=False)
-        self.names = [*exact, *reads]
-        """Of exact counts, and of the readings that need somebody."""
-
-    def _observed(self, *, exact: bool) -> tuple[Any, Array, list[str]]:
-        """Rows of the exact counts or of all others, and the fewest individuals and the names of those that need some."""
-        sites = [site for site in self.problem.sites if site.noise.exact == exact]
-        fewest = np.concatenate([np.zeros(0), *map(fewest_read, sites)])
-        names = [name for site in sites for name in site.names]
-        needed = np.arange(len(names)) if exact else np.flatnonzero(fewest > 0)
-        rows = self._stacked([self.seen(site) for site in sites])
-        return rows[needed], fewest[needed], [names[k] for k in needed]
+        fewest = np.concatenate([np.zeros(0), *map(fewest_read, problem.sites)])
+        exact = np.repeat([site.noise.exact for site in problem.sites], list(map(len, problem.sites)))
+        rows = self._stacked([self.seen(site) for site in problem.sites])
+        known, some = np.flatnonzero(exact), np.flatnonzero(~exact.astype(bool) & (fewest > 0))
+        self.exact, self.counts = rows[known], fewest[known]
+        self.read, self.fewest = rows[some], fewest[some]
+        self.which = np.append(known, some)
+        """Positions, among the counts of all sites, of the exact ones and of the readings that need somebody."""
 
     def _structural(self) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
@@ -188,7 +184,7 @@ class TableProgram:
             alone = [self._apart(units * (1.0 - row), whole=True) for row in np.eye(len(units))]
             named = np.array([found is not None and found[0] < apart[0] - TOLERANCE for found in alone])
             named |= ~named.any()
-        return Conflict(apart[0], [name for name, w in zip(self.names, named, strict=True) if w])
+        return Conflict(apart[0], self.which[named])
 
     def _apart(self, costs: Array, *, whole: bool) -> tuple[float, Array] | None:
         """The least sum of errors of all counts, weighted by costs, and the dual of each; None where there is no such table."""
@@ -384,16 +380,19 @@ def size_range(problem: ClosedProblem, group: int) -> tuple[float, float]:
 def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     """What to say of counts that no population meets; None where one does, or where there are too many entries to look.
 
-    Beside exact counts and impossible moves only: elsewhere readings leave everything possible that single counts do. Where a run has
+    Where nothing is exact and every move possible, only of readings that need more individuals than there may be. Where a run has
     ``failed``, many entries are looked at, and whole individuals; elsewhere these only where some count for more than one.
     """
     core = problem.core
     exact = any(site.noise.exact for site in core.sites)
     most = MOST_AFTER_FAILURE if failed else MOST_ENTRIES
-    if _entries(core) > most or not (exact or failed or _forbids_moves(core)):
+    if _entries(core) > most or not (
+        exact or failed or _forbids_moves(core) or _most_needed(core) > core.most
+    ):
         return None
-    program, given = TableProgram(core), _as_given(core.sites) | _as_given(problem.sites)
-    units = program.units([given[name][0] for name in program.names])
+    program, given = TableProgram(core), _as_given(problem.sites)
+    given += _as_given(core.sites)[len(given) :]  # of the past, which the problem has in no site
+    units = program.units([given[k][0] for k in program.which])
     found = program.conflict(units)
     if found is None and (failed or program.has_units):
         found = program.conflict(units, whole=True)
@@ -410,13 +409,26 @@ def _forbids_moves(problem: ClosedProblem) -> bool:
     return any(not (np.asarray(model.marginal(tuple(c))) > 0).all() for c in model.junction_tree.cliques)
 
 
-def _as_given(sites: Sequence[Site]) -> dict[str, tuple[float, str]]:
-    """By the name of every count: the fewest individuals it allows, and what was given, in words."""
-    return {
-        name: (low, f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)"))
+def _most_needed(problem: ClosedProblem) -> float:
+    """Individuals that are enough for all readings where every move is possible: some for each table of moves, some for the cells."""
+    moves = 0.0
+    cells: dict[Scope, float] = {}
+    for site in problem.sites:
+        fewest = float(fewest_read(site).sum())
+        if len(site.scope) > 1:
+            moves += fewest
+        else:
+            cells[site.scope] = cells.get(site.scope, 0.0) + fewest
+    return moves + max(cells.values(), default=0.0)
+
+
+def _as_given(sites: Sequence[Site]) -> list[tuple[float, str]]:
+    """Of every count: the fewest individuals it allows, and what was given, in words."""
+    return [
+        (low, f"{name} = {y:g}" + ("" if site.noise.exact else f" (a reading of {low:g} or more)"))
         for site in sites
         for name, y, low in zip(site.names, site.noise.counts, fewest_read(site), strict=True)
-    }
+    ]
 
 
 MOST_NAMED = 12

@@ -32,6 +32,7 @@ import numpy as np
 from scipy.special import binom, gammaln, xlog1py, xlogy
 
 from headcount.engines.exact._enumerate import (
+    MOST_NUMBERS,
     ExactBeliefs,
     SizeWindow,
     first_windows,
@@ -42,7 +43,7 @@ from headcount.engines.exact._enumerate import (
     log_sum,
     to_scopes,
 )
-from headcount.engines.exact._few_individuals import edges_as_nodes
+from headcount.engines.exact._few_individuals import edges_as_nodes, observed_edges
 from headcount.errors import NoPopulationError, ProblemError
 from headcount.observe import SIZES
 from headcount.population import compositions
@@ -77,8 +78,6 @@ MOST = Work(25_000_000, 1_000_000_000, 6_000_000)
 """What `Enumerate` goes through: 200 MB of blocks, about a second per step, 48 MB per array of vectors."""
 QUICK = Work(300_000, 30_000_000, 300_000)
 """The same for many answers: some hundredths of a second per step."""
-MOST_NUMBERS = 5_000
-"""Numbers of individuals that are gone through."""
 LARGEST_LOG = 700.0
 """exp(±700) is about the largest and the smallest double."""
 ROUNDED = 36.0
@@ -268,7 +267,7 @@ class Kinds:
         assert tree is not None
         sizes_first = problem.numbers is not None and tree.variables[0] == SIZES
         rows = problem.together.row_correlations(tree)
-        edges = {tree.place(site.scope).node for site in problem.sites if len(site.scope) == 2}
+        edges = observed_edges(problem, tree)
         if rows is not None:  # laws of whole rows are known, of columns' sums they are not
             edges = set(range(1 + sizes_first, len(tree.sizes)))
         chain, seats, between = edges_as_nodes(tree, edges)

@@ -210,6 +210,19 @@ FIRST_SHARE, WIDER = 0.5, 0.3
 """The first window's share of all sizes that are likely, and the share of itself by which it grows at an end where it cuts the law off."""
 
 
+MOST_NUMBERS = 5_000
+"""Numbers of individuals that are gone through."""
+
+
+def likely_most(law: SizeLaw) -> float:
+    """The number above which a law leaves next to nothing: by its terms where they are few, else the end of its window."""
+    low, high = law.window
+    if high - low > MOST_NUMBERS:
+        return float(high)
+    beyond = np.exp(law.log_pmf(np.arange(low, high + 1)))[::-1].cumsum()[::-1]
+    return float(low + np.count_nonzero(beyond > MOST_LEFT_OUT))
+
+
 def first_windows(problem: ClosedProblem, rng: np.random.Generator) -> list[SizeWindow]:
     """Numbers of every kind to begin with: known ones, or likely ones by tilted EP."""
     if problem.numbers is None:

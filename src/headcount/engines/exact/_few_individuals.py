@@ -39,7 +39,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     from headcount._types import Array, Index, Scope
     from headcount.individual import Model
-    from headcount.observe import ClosedProblem, Site
+    from headcount.observe import ClosedProblem
 
 LARGEST_POPULATION = 6
 """Above it P(n = k), an alternating sum, would lose more than 1e-12 to rounding."""
@@ -68,7 +68,8 @@ def few_individuals_fit(problem: ClosedProblem, *, most: int = LARGEST) -> str |
         return f"N = {people}, at most N = {LARGEST_POPULATION} is possible"
     if any(len(site.scope) > 2 for site in problem.sites):
         return "tables of three variables are observed, only nodes and flows can be"
-    sizes = [*rooted.sizes, *(prod(rooted.place(scope).shape) for scope in _observed_edges(problem))]
+    flows = [rooted.sizes[rooted.parents[v]] * rooted.sizes[v] for v in observed_edges(problem, rooted)]
+    sizes = [*rooted.sizes, *flows]
     joint = sum(size**people for size in sizes)
     counts = sum(comb(size + people - 1, people) * size for size in sizes)
     if max(joint, counts // COUNTS_PER_STATE) > most:
@@ -79,13 +80,9 @@ def few_individuals_fit(problem: ClosedProblem, *, most: int = LARGEST) -> str |
     return None
 
 
-def _observed_edges(problem: ClosedProblem) -> list[Scope]:
-    """The edges whose flows are observed, each once, in the order of the observations."""
-    edges: dict[frozenset[Hashable], Scope] = {}
-    for site in problem.sites:
-        if len(site.scope) == 2:
-            edges.setdefault(frozenset(site.scope), site.scope)
-    return list(edges.values())
+def observed_edges(problem: ClosedProblem, tree: RootedTree) -> set[int]:
+    """The children at the ends of the edges whose flows are observed."""
+    return {tree.place(site.scope).node for site in problem.sites if len(site.scope) == 2}
 
 
 def edges_as_nodes(tree: RootedTree, children: set[int]) -> tuple[RootedTree, dict[int, int], dict[int, int]]:
@@ -125,8 +122,7 @@ def few_individuals_beliefs(problem: ClosedProblem) -> FewIndividualsBeliefs:
         When the problem is not of that kind, is too large, or no configuration agrees with the data.
     """
     tree = fitting_tree(problem, "recursion over individuals", few_individuals_fit(problem))
-    seen = {tree.place(scope).node for scope in _observed_edges(problem)}
-    rooted, moved, between = edges_as_nodes(tree, seen)
+    rooted, moved, between = edges_as_nodes(tree, observed_edges(problem, tree))
     states = JointStates(tree, rooted, moved, between, problem.population, {}, {})
     states.local.update(_local(problem, states))
     down = [(u, v) for v, u in enumerate(rooted.parents) if v > 0]
@@ -158,16 +154,13 @@ def _local(problem: ClosedProblem, of: JointStates) -> dict[int, Array]:
         sets, which = np.unique(np.ravel_multi_index(tuple(states), shape), return_inverse=True)
         members = np.stack(np.unravel_index(sets, shape), axis=1)
         rows = max(1, BLOCK // shape[0])
-        seen = [_log_likelihood(site, place, members[k : k + rows]) for k in range(0, len(sets), rows)]
+        seen = []
+        for some in (members[k : k + rows] for k in range(0, len(sets), rows)):
+            counts = np.zeros((len(some), prod(place.shape)))
+            np.add.at(counts, (np.arange(len(some))[:, None], some), 1.0)
+            seen.append(log_likelihood(site, place.to_scope(counts)))
         out[v] = out[v] + np.concatenate(seen)[which].reshape(shape)
     return out
-
-
-def _log_likelihood(site: Site, place: Place, members: Index) -> Array:
-    """log l of sets of states, (sets, individuals)."""
-    counts = np.zeros((len(members), prod(place.shape)))
-    np.add.at(counts, (np.arange(len(members))[:, None], members), 1.0)
-    return log_likelihood(site, place.to_scope(counts))
 
 
 def along(values: Array, axis: int, axes: int) -> Array:

@@ -15,15 +15,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import issparse
 
 from headcount.engines._tilting import read_twice
 from headcount.engines.tilted._centre import MOST_WHOLE
-from headcount.posterior.program import certain_sites, implied
+from headcount.posterior.program import IMPLIED, certain_sites, implied
 
 if TYPE_CHECKING:
     from headcount._types import Array
     from headcount.engines._tilting import Tilts
-    from headcount.observe import Observation, Site
+    from headcount.observe import ClosedProblem, Observation, Site
 
 CERTAIN_NATS = 10.0
 """By how much the log-probability of a neighbouring whole number has to be below: e⁻¹⁰ = 5e-5. The prior's slope at the most probable
@@ -31,6 +32,35 @@ counts stands for its difference between two whole numbers, which changes that b
 
 FAR = 1e9
 """Nats that stand for infinity, so that two of them can be added."""
+
+
+MOST_PER_MOVE = 25
+"""Individuals per possible move up to which tables beside exact counts are few. Tilted EP, converged, was then off by more than .2 sd, or
+an sd by more than 10 %, in 41 of 146 random sparse maps of 4 to 6 cells with both margins and some flows read and about 20, 60 or 150
+individuals; evidence by up to 3.3 nats."""
+
+
+def few_tables(problem: ClosedProblem) -> bool:
+    """Whether few individuals move where exact counts and readings tell whole tables of moves apart, which no Gaussian does.
+
+    That is beside exact counts where moves are read, where some are impossible, and where two times are counted exactly but for one cell.
+    """
+    tree = problem.model.rooted()
+    if tree is None or len(tree.sizes) == 1:
+        return False
+    possible = np.array([np.count_nonzero(p.data if issparse(p) else p) for p in tree.transitions[1:]])
+    if problem.scale > MOST_PER_MOVE * possible.min():
+        return False
+    told = _told(problem)
+    return told is not None and (told or any(possible != [np.prod(p.shape) for p in tree.transitions[1:]]))
+
+
+def _told(problem: ClosedProblem) -> bool | None:
+    """Whether moves are read, or two times counted exactly but for one cell, beside exact counts; None without these."""
+    sites = [site for site in problem.sites if site.source > IMPLIED]
+    exact = [site for site in sites if site.noise.exact]
+    counted = {site.scope for site in exact if len(site) >= site.size - 1}
+    return (len(counted) > 1 or any(len(site.scope) == 2 for site in sites)) if exact else None
 
 
 def certain_counts(tilts: Tilts, g: Array) -> tuple[Site, ...]:

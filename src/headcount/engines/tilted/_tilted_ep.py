@@ -28,7 +28,7 @@ from headcount.engines._map import MAP, first_tilts
 from headcount.engines._tilting import Tilts, require_numbers
 from headcount.engines.engine import PROGRESS, IterativeEngine, iterate, number, one_of, whole
 from headcount.engines.tilted._centre import CLOSE_MARGIN, Centre, Roles, meet_exact_margins
-from headcount.engines.tilted._certain import certain_counts
+from headcount.engines.tilted._certain import certain_counts, few_tables
 from headcount.engines.tilted._gaussian import GaussianEngine, gaussian_beliefs
 from headcount.engines.tilted._projection import LEAST_SD, Entries, Grid, Projected, laplace_site, summed_site
 from headcount.engines.tilted._size_sites import LEAST_LEFT, ExactSizes, SizeLaws, size_sites, with_size_sites
@@ -418,6 +418,11 @@ class TiltedEP(GaussianEngine, IterativeEngine):
                 f"{sharp} readings are sharper than the step between two whole numbers and leave more than one of them: the evidence may "
                 "be off by half a nat; Enumerate or PathGibbs take whole numbers as they are"
             )
+        elif few_tables(tilts.problem):
+            more["sharp_readings"] = (
+                "exact counts and readings of moves leave few tables: means may be half a standard deviation off and the evidence half a "
+                "nat or more; Enumerate or PathGibbs take whole numbers as they are"
+            )
         log_sites, narrowest = state.log_sites, _narrowest_size(state)
         if narrowest < LEAST_LEFT:
             log_sites = math.nan
@@ -623,12 +628,7 @@ def likely_sizes(core: ClosedProblem, rng: np.random.Generator, *, share: float 
     assert core.numbers is not None
     alone = core.with_dispersion(None) if core.disperses else core
     about = TiltedEP(max_iterations=200).run(alone, rng=rng, progress=False).beliefs
-    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
-    mean = np.maximum(np.ravel(about.mean(scope)), 0.0)
-    variance = np.maximum(np.ravel(np.asarray(about.variance(scope))), 0.0)
-    if SIZES not in scope:  # a network, with one kind
-        mean = mean.sum(keepdims=True)
-        variance = np.maximum(np.asarray(about.covariance(scope, scope)).sum(keepdims=True).ravel(), 0.0)
+    mean, variance = size_moments(about, core)
     reach = share * (SIZE_REACH * np.sqrt(variance) + SIZE_MORE)
     tail = share * SIZE_TAIL * variance / np.maximum(mean, 1.0)
     found = []
@@ -637,3 +637,14 @@ def likely_sizes(core: ClosedProblem, rng: np.random.Generator, *, share: float 
         low, high = max(least, math.floor(m - down)), max(1, int(min(most, math.ceil(m + up))))
         found.append(LikelySize(int(min(low, high)), float(m), high))
     return found
+
+
+def size_moments(beliefs: Beliefs, core: ClosedProblem) -> tuple[Array, Array]:
+    """Means and variances of the sizes of all kinds on the larger graph (of a network, which is one kind, of its total)."""
+    scope = (SIZES,) if SIZES in core.model.states else core.model.variables[:1]
+    mean, spread = np.ravel(np.asarray(beliefs.mean(scope))), beliefs.has_spread
+    variance = np.ravel(np.asarray(beliefs.variance(scope))) if spread else np.full(len(mean), math.nan)
+    if SIZES not in scope:
+        total = np.asarray(beliefs.covariance(scope, scope)).sum() if spread else math.nan
+        mean, variance = mean.sum(keepdims=True), np.array([total])
+    return np.maximum(mean, 0.0), np.maximum(variance, 0.0)
