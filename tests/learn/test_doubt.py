@@ -213,3 +213,20 @@ def test_a_range_of_churn_widens_with_the_scatter() -> None:
     assert not told.widened(100).identified
     low, high = told.interval()
     assert 0 < low < 0.2 < high < 1
+
+
+def test_a_model_without_staying_is_not_believed_at_equilibrium() -> None:
+    """A steady distribution tells its weights well and churn badly: true .19, fitted .69; with staying left free the means tell neither."""
+    rng, cells = np.random.default_rng(0), 6
+    gap = np.abs(np.subtract.outer(np.arange(cells), np.arange(cells))).astype(float)
+    features = np.stack([np.eye(cells), -gap, np.broadcast_to(rng.normal(size=cells), (cells, cells))])
+    p = np.exp(np.tensordot([1.5, 0.7, 1.2], features, 1))
+    p /= p.sum(axis=1, keepdims=True)
+    counts = [rng.multinomial(3000, np.linalg.matrix_power(p, 1000)[0])]
+    for _ in range(9):
+        counts.append(sum(rng.multinomial(n, row) for n, row in zip(counts[-1], p, strict=True)))
+    problem = hc.Problem(hc.MarkovChain(None, p, length=10), 3000, hc.Exact(np.array(counts, dtype=float)))
+    check = hc.fit(hc.LogisticChain(features[1:]), problem, progress=False).posterior.fit_check
+    assert check.churn.interval()[0] < 0.25
+    assert check.agrees is None
+    assert check.advice[0].kind == "tags"

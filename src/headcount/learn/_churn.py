@@ -5,7 +5,11 @@ Given the counts before a step, those after it have the mean :math:`n_t P(x)` an
 
 .. math:: J = \sum_t F_t^\top (C_t + D_t)^{-1} F_t ,
 
-D the variance of the noise. What J leaves open about the share that moves, :math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`,
+D the variance of the noise. To x belongs one more parameter :math:`\lambda` of nobody's model: a share of those who move stays instead,
+:math:`(1 - \lambda) P + \lambda I`. It leaves a stationary law as it is, so that counts at equilibrium, which tell the weights of a model
+without staying well, do not pass for knowledge of how many move. Where counts are exact their residuals say which :math:`\lambda` they
+want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`; by how much that would change the share that moves is part of its
+error. What J leaves open about the share that moves, :math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`,
 is left to the scatter, which tells it only where nothing else makes counts scatter. A dispersion multiplies C and divides J.
 """
 
@@ -41,7 +45,8 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
     None where it is not a question: no chain with the same cells at all times whose moves were learned, hidden states, groups, or more
     than `MOST_CELLS` cells.
     """
-    information, slope = np.zeros((len(x), len(x))), np.zeros(len(x))
+    information = np.zeros((len(x) + 1, len(x) + 1))
+    score, slope = np.zeros((2, len(x) + 1))
     moved = present = 0.0
     for family, posterior in zip(families, posteriors, strict=True):
         matrices = _matrices(family, posterior)
@@ -54,17 +59,21 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
         ]
         for t, (u, v) in enumerate(pairwise(posterior.problem.model.variables)):
             n = np.maximum(np.asarray(posterior.beliefs.mean((u,)), dtype=float), 0.0)
+            own = [*(change[t] for change in changes), np.eye(len(n)) - here[t]]
             present, moved = present + n.sum(), moved + float(n @ (1.0 - np.diag(here[t])))
-            slope -= [float(n @ np.diag(change[t])) for change in changes]
-            means = np.array([n @ change[t] for change in changes])
-            information += _told(posterior, u, v, n, here[t], means)
+            slope -= [float(n @ np.diag(change)) for change in own]
+            means = np.array([n @ change for change in own])
+            told, pull = _told(posterior, u, v, n, here[t], means)
+            information, score = information + told, score + pull
     share = moved / present
     values, vectors = np.linalg.eigh(information)
     along = vectors.T @ (slope / present)
     floor = NOT_TOLD * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
-    variance = float(np.sum(along**2 / np.maximum(values, floor)))
+    known = np.maximum(values, floor)
+    variance = float(np.sum(along**2 / known))
+    wanted = float(vectors[-1] @ ((vectors.T @ score) / known)) * float(slope[-1] / present)
     odds = share * (1.0 - share)
-    return Churn(float(share), float(np.sqrt(variance) / odds) if odds > 0 else np.inf)
+    return Churn(float(share), float(np.hypot(np.sqrt(variance), wanted) / odds) if odds > 0 else np.inf)
 
 
 def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Array]] | None:
@@ -85,13 +94,15 @@ def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Ar
     return matrices
 
 
-def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means: Array) -> Array:
-    """F (C + D)⁻¹ Fᵀ of one step, (K, K), by what was counted after it."""
+def _told(
+    posterior: Posterior, u: object, v: object, n: Array, p: Array, means: Array
+) -> tuple[Array, Array]:
+    """F (C + D)⁻¹ Fᵀ of one step, (K, K), by what was counted after it, and F (C + D)⁻¹ (y − E y), zero where that is not known exactly."""
     problem = posterior.problem
     sites = [site for site in problem.sites if site.scope == (v,)]
-    told = np.zeros((len(means), len(means)))
+    told, pull = np.zeros((len(means), len(means))), np.zeros(len(means))
     if not sites:
-        return told
+        return told, pull
     at = [site for site in problem.sites if site.scope == (u,)]
     known = bool(at) and all(site.noise.exact and site.whole for site in at)
     before = np.zeros((len(n), len(n)))
@@ -99,11 +110,14 @@ def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means:
         before = np.asarray(posterior.beliefs.covariance((u,), (u,)), dtype=float)
     mean, covariance = step_moments(n, before, p, problem.dispersion, v)
     for site in sites:
-        told += _of_site(site, mean, covariance, means)
-    return told
+        here, there = _of_site(site, mean, covariance, means)
+        told += here
+        if known and site.noise.exact:
+            pull += there
+    return told, pull
 
 
-def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> Array:
+def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> tuple[Array, Array]:
     """The same of the counts of one site."""
     rows = site.margin(site.margin(covariance.T).T)
     at = site.margin(mean)
@@ -112,4 +126,5 @@ def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> Array:
     fine = np.isfinite(a) & np.isfinite(variance)
     f = (site.margin(means) * a)[:, fine]
     s = (a[:, None] * rows * a)[np.ix_(fine, fine)] + np.diag(variance[fine] + LEAST_NOISE)
-    return np.asarray(f @ np.linalg.solve(s, f.T))
+    weight = np.linalg.solve(s, f.T)
+    return f @ weight, (site.noise.counts - low)[fine] @ weight
