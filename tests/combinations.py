@@ -19,7 +19,7 @@ OPEN = (False, True)
 TOGETHER = ("alone", "flocks", "phi", "rho")
 NOISES = ("poisson", "binomial", "gaussian", "exact")
 TABLES = ("cells", "flows", "sums")
-GRAPHS = ("chain", "stays", "arriving stays", "memory", "tree", "loop")
+GRAPHS = ("chain", "stays", "arriving stays", "memory", "homes", "tree", "loop")
 """What individuals follow; the last two have no times, so no tags and arrivals, and the loop no groups and no steps."""
 ALL_NOISES = (*NOISES, "negative binomial", "laplace")
 
@@ -92,6 +92,8 @@ def model_of(case: Combination, rng: np.random.Generator, units: int) -> hc.Mode
         return hc.Tree(start, {"b": ("a", moves), "c": ("a", rng.dirichlet([2, 2], 2))}, root="a")
     if case.graph == "memory":
         return hc.MemoryChain(start, moves, rng.dirichlet([2, 2], (2, 2)), length=3)
+    if case.graph == "homes":
+        return hc.HomeChain(start, moves, rng.uniform(0.1, 0.7), length=3)
     if case.graph == "stays":
         return hc.SemiMarkovChain(start, rng.uniform(0.1, 0.9, (2, 2)), [[0, 1], [1, 0]], length=3)
     if case.graph == "arriving stays":

@@ -2,6 +2,7 @@
 
 from headcount.errors import FaultsError, ModelError
 from headcount.individual._discrete import DiscreteModel
+from headcount.individual._home import HomeChain
 from headcount.individual._log_linear import LogLinearTransitions
 from headcount.individual._memory import MemoryChain
 from headcount.individual._model import GONE_STATE, HIDDEN_STATE, WAITING_STATE, Larger, Model
@@ -23,6 +24,7 @@ __all__ = [
     "FaultsError",
     "Followed",
     "HiddenStateChain",
+    "HomeChain",
     "JunctionTree",
     "Larger",
     "LogLinearTransitions",

@@ -76,7 +76,7 @@ class MemoryChain(HiddenStateChain):
             raise ModelError("a MemoryChain needs two times or more: give a MarkovChain")
         self.start: Any = self.transitions[0]
         """The transitions of the first step."""
-        law = _law_of_pairs(initial, self.cells) if paired else None
+        law = law_of_pairs(initial, self.cells, "previous") if paired else None
         begin = self.start if law is None else law
         self.pairs, self.memory = _possible(begin, _as_rows(memory, size), self.cells)
         self.first_pairs = None if law is None else law[tuple(self.pairs.T)]
@@ -153,12 +153,12 @@ class MemoryChain(HiddenStateChain):
         return (first, *[self.pairs[:, 1]] * (len(self.times) - 1))
 
 
-def _law_of_pairs(initial: Any, cells: Sequence[Hashable]) -> Array:
-    """The law of (previous, current) at the first time, checked."""
-    given = numbers(initial, "initial", expected="[previous, current]")
+def law_of_pairs(initial: Any, cells: Sequence[Hashable], other: str) -> Array:
+    """The law of (``other`` cell, current) at the first time, checked."""
+    given = numbers(initial, "initial", expected=f"[{other}, current]")
     if given.shape != (len(cells), len(cells)):
         raise ModelError(
-            f"initial has shape {given.shape}: give one probability per cell, ({len(cells)},), or per [previous, current], "
+            f"initial has shape {given.shape}: give one probability per cell, ({len(cells)},), or per [{other}, current], "
             f"({len(cells)}, {len(cells)})"
         )
     raise_all(law_problems(given.ravel(), [[(a, b) for a in cells for b in cells]], "initial"))
