@@ -18,13 +18,14 @@ import numpy as np
 import headcount as hc
 from benchmarks._report import Check, Report, Table
 
-WORLDS = 12
+WORLDS = 24
 """Worlds of each kind, but of `FEWER`."""
-FEWER = {"geese, mobile": 8, "30 precincts": 8, "patients": 3, "geese, sticky, tags added": 1}
-"""Worlds of kinds that take 10 s each and more: all worlds take some 8 minutes of one core."""
+FEWER = {"geese, mobile": 12, "30 precincts": 10, "patients": 4, "geese, sticky, tags added": 8}
+"""Worlds of kinds that take 10 s each and more: all worlds take some 20 minutes of one core."""
 HELD = ("geese, sticky", "geese, mobile", "patients", "nothing left out", "the wrong noise")
 """Kinds whose truth the prior and the model hold once the advice was followed: moves that vary around one matrix, or given ones."""
-FIRST_SEED = 8100
+FIRST_SEED = 8600
+"""None of these worlds was looked at while the library was changed (seeds 8100 to 8111 were)."""
 LEVEL = 0.9
 MOST_ROUNDS = 4
 """Pieces of advice that are followed, at most."""

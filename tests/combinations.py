@@ -19,7 +19,8 @@ OPEN = (False, True)
 TOGETHER = ("alone", "flocks", "phi", "rho")
 NOISES = ("poisson", "binomial", "gaussian", "exact")
 TABLES = ("cells", "flows", "sums")
-GRAPHS = ("chain", "stays", "arriving stays", "memory", "homes", "tree", "loop")
+FIRST_HOMES = 60
+GRAPHS = ("chain", "stays", "arriving stays", "memory", "tree", "loop")
 """What individuals follow; the last two have no times, so no tags and arrivals, and the loop no groups and no steps."""
 ALL_NOISES = (*NOISES, "negative binomial", "laplace")
 
@@ -59,10 +60,11 @@ def random_combination(seed: int, people: int = 4) -> Combination:
 
 
 def wide_combination(seed: int, people: int = 4) -> Combination:
-    """The same on every graph and with every noise."""
+    """The same on every graph and with every noise; from `FIRST_HOMES` on of individuals that go back to a home."""
     rng = np.random.default_rng([43, seed])
     pick = lambda choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
     graph, kind, together = pick(GRAPHS), pick(KINDS), pick(TOGETHER)
+    graph = "homes" if seed >= FIRST_HOMES else graph
     timed, opens = graph not in {"tree", "loop"}, graph == "arriving stays"
     if graph == "loop":
         kind, together = "one", pick(("alone", "flocks"))
