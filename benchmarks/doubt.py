@@ -111,6 +111,7 @@ def judged(world: World) -> dict[str, Any]:
         "good": coverage >= LEAST_COVERAGE and misplaced <= WORST_ERROR * float(trivial.min()),
         "named": bool(check.advice) or bool(check.doubts) or check.agrees is False,
         "churn held": np.nan if np.isnan(low) else float(low <= moved / people <= high),
+        "churn width": high - low,
         "followed": "+".join(done) or "nothing",
     }
 
@@ -259,6 +260,12 @@ KINDS: dict[str, Callable[[int], World]] = {
 }
 
 
+def _mean_where_named(made: list[dict[str, Any]], key: str) -> float:
+    """Over worlds in which a range of churn is named; NaN where there are none."""
+    values = [one[key] for one in made if not np.isnan(one[key])]
+    return float(np.mean(values)) if values else np.nan
+
+
 def run(*, quick: bool) -> Report:
     """Make the worlds, follow the advice, and count who was misled."""
     rows, told, good, named, churn, held = [], 0, 0, [], [], []
@@ -289,6 +296,7 @@ def run(*, quick: bool) -> Report:
                 len(well),
                 sum(one["good"] for one in well),
                 *means,
+                *(_mean_where_named(made, key) for key in ("churn held", "churn width")),
                 most,
             ]
         )
@@ -302,6 +310,8 @@ def run(*, quick: bool) -> Report:
         "coverage",
         "misplaced",
         "best trivial",
+        "churn in the range",
+        "width of the range",
         "advice followed",
     ]
     return Report(
