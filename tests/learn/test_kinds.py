@@ -17,6 +17,9 @@ MEMORY = hc.MemoryChain(
 )
 HOME = hc.HomeChain([[0.5, 0.1], [0.1, 0.3]], [[0.6, 0.4], [0.2, 0.8]], [0.3, 0.5], length=3)
 
+ELSEWHERE = hc.HomeChain([[0.5, 0], [0.1, 0.4]], [[1, 0], [1, 0]], 0.4, length=3)
+"""What is learned makes states possible that the chain given has not."""
+
 
 @pytest.mark.parametrize(
     ("chain", "learned"),
@@ -24,6 +27,7 @@ HOME = hc.HomeChain([[0.5, 0.1], [0.1, 0.3]], [[0.6, 0.4], [0.2, 0.8]], [0.3, 0.
         (HOME, hc.learn.LearnFidelity()),
         (HOME, hc.learn.LearnFidelity(hc.TabularChain(), by="cell")),
         (HOME, hc.learn.LearnFidelity(hc.LogisticChain(np.stack([np.eye(2), [[0, 1], [0, 1]]])))),
+        (ELSEWHERE, hc.learn.LearnFidelity(hc.LogisticChain(np.stack([np.eye(2)])), by="cell")),
         (STAYS, hc.learn.LearnHazard(by="cell")),
         (STAYS, hc.learn.LearnHazard(ages={"constant": [1, 1], "age": [0, 1]}, prior=0.3)),
         (MEMORY, hc.learn.LearnMemory()),

@@ -227,8 +227,11 @@ class HomeChain(HiddenStateChain):
 
     def with_moves(self, initial: Any, transitions: Any) -> HomeChain:
         """The chain with another law of the first cell, in which homes are as they were, and other moves of those who do not go back."""
-        share = np.divide(initial, self.initial, out=np.ones_like(self.initial), where=self.initial > 0)
-        return self.changed(initial=self.homes * share, transitions=transitions)
+        law = None
+        if initial is not None:
+            one = np.ones_like(self.initial)
+            law = self.homes * np.divide(initial, self.initial, out=one, where=self.initial > 0)
+        return self.changed(initial=law, transitions=transitions)
 
     def continued(self, times: Sequence[Variable]) -> MarkovChain:
         """The chain from its last time on, begun with all pairs that may occur: a run that goes on knows how many are in each."""

@@ -8,8 +8,8 @@ Given the counts before a step, those after it have the mean :math:`n_t P(x)` an
 D the variance of the noise; so do flows that were counted, and tagged individuals. To x belongs one more parameter :math:`\lambda` of
 nobody's model: a share of those who move stays instead, :math:`(1 - \lambda) P + \lambda I`. It leaves a stationary law as it is, so that
 counts at equilibrium, which tell the weights of a model without staying well, do not pass for knowledge of how many move. Where counts are
-exact their residuals say which :math:`\lambda` they want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`, and so do tags;
-by how much that would change the share that moves is part of its error. What J leaves open about the share that moves,
+exact their residuals say which :math:`\lambda` they want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`,
+and so do tags; by how much that would change the share that moves is part of its error. What J leaves open about the share that moves,
 :math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`, is left to the scatter, which tells it only where nothing else makes counts
 scatter. A dispersion multiplies C and divides J.
 """
@@ -37,6 +37,8 @@ LEAST_NOISE = 0.25
 """Variance added to every count (individuals²): that of a coin, as in the check of fit."""
 NOT_TOLD = 1e-9
 """Share of the largest information below which the means tell nothing: rounding of differences."""
+IN_MODEL = 1e-6
+"""Share of the information about λ that is left beside x below which the model has λ already: rounding of differences."""
 MOST_CELLS = 300
 """Cells up to which it is computed: covariances of steps are dense."""
 
@@ -70,7 +72,11 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
     floor = NOT_TOLD * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
     known = np.maximum(values, floor)
     variance = float(np.sum(along**2 / known))
-    wanted = float(vectors[-1] @ ((vectors.T @ score) / known)) * float(slope[-1] / present)
+    # λ that the model's own parameters do not make already; of a free matrix there is none
+    own = np.linalg.pinv(information[:-1, :-1], rcond=NOT_TOLD, hermitian=True) @ information[:-1, -1]
+    apart = float(information[-1, -1] - information[-1, :-1] @ own)
+    pulled = float(score[-1] - score[:-1] @ own) if apart > IN_MODEL * information[-1, -1] else 0.0
+    wanted = slope[-1] / present * pulled / max(apart, np.finfo(float).tiny)
     odds = share * (1.0 - share)
     return Churn(float(share), float(np.hypot(np.sqrt(variance), wanted) / odds) if odds > 0 else np.inf)
 

@@ -358,7 +358,11 @@ def _counted(
 
     if groups is None:
         full = partial(in_units, None)
-        return Counted(tables, partial(whole, None)), problem, Counted(partial(own, units, model, full), full)
+        return (
+            Counted(tables, partial(whole, None)),
+            problem,
+            Counted(partial(own, units, model, full), full, model=model),
+        )
 
     def group(make: Callable[[Any, Scope], Array], name: Any) -> Counted:
         """Tables of one group: those of its cells, and those of the larger graph that it follows."""
@@ -371,7 +375,7 @@ def _counted(
             return np.asarray(flat).reshape(alone.shape(scope))
 
         kind, full = groups[name].model, partial(make, name)
-        return Counted(seen if make is whole else partial(own, seen, kind, full), full)
+        return Counted(seen if make is whole else partial(own, seen, kind, full), full, model=kind)
 
     return (
         Counted(tables, group=partial(group, whole)),

@@ -326,15 +326,16 @@ class Survival(LogOdds):
 class Fidelities(LogOdds):
     """The probability to be back at home a step later, by class of homes."""
 
-    chain: HomeChain = field(kw_only=True)
     classes: Index = field(kw_only=True)
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Who went back, and who did not."""
         del tables, problem
         full = _full(units)
-        steps = itertools.pairwise(self.chain.times)
-        both = np.sum([self.chain.gone_back(dense(full(step))) for step in steps], axis=0)
+        chain = required(HomeChain, units.model, "a fidelity")  # type: ignore[attr-defined]
+        both = np.sum(
+            [chain.gone_back(dense(full(step))) for step in itertools.pairwise(chain.times)], axis=0
+        )
         return np.stack([_added(v, self.classes, len(self.names)) for v in both])
 
     def in_model(self, x: Array, model: Model) -> HomeChain:
@@ -637,7 +638,7 @@ class LearnFidelity(Also):
             raise ModelError(f'by is {self.by!r}: give None (one fidelity for all homes) or "cell"')
         names, (classes,) = _numbered("fidelity", self.by, chain.cells, chain.times[:1])
         first = _added(chain.fidelity, classes, len(names)) / np.bincount(classes, minlength=len(names))
-        return Fidelities(names, first, chain=chain, classes=classes)
+        return Fidelities(names, first, classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
