@@ -20,11 +20,12 @@ from benchmarks._report import Check, Report, Table
 
 WORLDS = 12
 """Worlds of each kind, but of `FEWER`."""
-FEWER = {"geese, mobile": 8, "30 precincts": 8, "patients": 3, "geese, sticky, tags added": 1}
-"""Worlds of kinds that take 10 s each and more: all worlds take some 8 minutes of one core."""
+FEWER = {"geese, mobile": 8, "30 precincts": 8, "patients": 3, "geese, sticky, tags added": 3}
+"""Worlds of kinds that take 10 s each and more: all worlds take some 10 minutes of one core."""
 HELD = ("geese, sticky", "geese, mobile", "patients", "nothing left out", "the wrong noise")
 """Kinds whose truth the prior and the model hold once the advice was followed: moves that vary around one matrix, or given ones."""
-FIRST_SEED = 8100
+FIRST_SEED = 8600
+"""None of these worlds was looked at while the library was changed (seeds 8100 to 8111 were)."""
 LEVEL = 0.9
 MOST_ROUNDS = 4
 """Pieces of advice that are followed, at most."""
@@ -110,6 +111,7 @@ def judged(world: World) -> dict[str, Any]:
         "good": coverage >= LEAST_COVERAGE and misplaced <= WORST_ERROR * float(trivial.min()),
         "named": bool(check.advice) or bool(check.doubts) or check.agrees is False,
         "churn held": np.nan if np.isnan(low) else float(low <= moved / people <= high),
+        "churn width": high - low,
         "followed": "+".join(done) or "nothing",
     }
 
@@ -258,6 +260,12 @@ KINDS: dict[str, Callable[[int], World]] = {
 }
 
 
+def _mean_where_named(made: list[dict[str, Any]], key: str) -> float:
+    """Over worlds in which a range of churn is named; NaN where there are none."""
+    values = [one[key] for one in made if not np.isnan(one[key])]
+    return float(np.mean(values)) if values else np.nan
+
+
 def run(*, quick: bool) -> Report:
     """Make the worlds, follow the advice, and count who was misled."""
     rows, told, good, named, churn, held = [], 0, 0, [], [], []
@@ -288,6 +296,7 @@ def run(*, quick: bool) -> Report:
                 len(well),
                 sum(one["good"] for one in well),
                 *means,
+                *(_mean_where_named(made, key) for key in ("churn held", "churn width")),
                 most,
             ]
         )
@@ -301,6 +310,8 @@ def run(*, quick: bool) -> Report:
         "coverage",
         "misplaced",
         "best trivial",
+        "churn in the range",
+        "width of the range",
         "advice followed",
     ]
     return Report(

@@ -19,6 +19,7 @@ OPEN = (False, True)
 TOGETHER = ("alone", "flocks", "phi", "rho")
 NOISES = ("poisson", "binomial", "gaussian", "exact")
 TABLES = ("cells", "flows", "sums")
+FIRST_HOMES = 60
 GRAPHS = ("chain", "stays", "arriving stays", "memory", "tree", "loop")
 """What individuals follow; the last two have no times, so no tags and arrivals, and the loop no groups and no steps."""
 ALL_NOISES = (*NOISES, "negative binomial", "laplace")
@@ -59,10 +60,11 @@ def random_combination(seed: int, people: int = 4) -> Combination:
 
 
 def wide_combination(seed: int, people: int = 4) -> Combination:
-    """The same on every graph and with every noise."""
+    """The same on every graph and with every noise; from `FIRST_HOMES` on of individuals that go back to a home."""
     rng = np.random.default_rng([43, seed])
     pick = lambda choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
     graph, kind, together = pick(GRAPHS), pick(KINDS), pick(TOGETHER)
+    graph = "homes" if seed >= FIRST_HOMES else graph
     timed, opens = graph not in {"tree", "loop"}, graph == "arriving stays"
     if graph == "loop":
         kind, together = "one", pick(("alone", "flocks"))
@@ -92,6 +94,8 @@ def model_of(case: Combination, rng: np.random.Generator, units: int) -> hc.Mode
         return hc.Tree(start, {"b": ("a", moves), "c": ("a", rng.dirichlet([2, 2], 2))}, root="a")
     if case.graph == "memory":
         return hc.MemoryChain(start, moves, rng.dirichlet([2, 2], (2, 2)), length=3)
+    if case.graph == "homes":
+        return hc.HomeChain(start, moves, rng.uniform(0.1, 0.7), length=3)
     if case.graph == "stays":
         return hc.SemiMarkovChain(start, rng.uniform(0.1, 0.9, (2, 2)), [[0, 1], [1, 0]], length=3)
     if case.graph == "arriving stays":

@@ -83,11 +83,12 @@ def test_engines() -> None:
             length=3,
         ),
         hc.SemiMarkovChain([0.5, 0.5], [0.2, 0.5, 0.8], [[0.0, 1.0], [1.0, 0.0]], length=3),
+        hc.HomeChain([0.6, 0.4], [[0.8, 0.2], [0.3, 0.7]], [0.5, 0.2], length=3),
     ],
-    ids=["open", "memory", "stays"],
+    ids=["open", "memory", "stays", "homes"],
 )
 def test_kinds_of_population(chain: hc.MarkovChain) -> None:
-    """Arrivals, memory and stays pass."""
+    """Arrivals, memory, stays and homes pass."""
     check_population(chain)
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from headcount.individual import (
         DiscreteModel,
+        HomeChain,
         MarkovChain,
         MemoryChain,
         Model,
@@ -66,6 +67,7 @@ __all__ = [
     "Flocks",
     "Gaussian",
     "Group",
+    "HomeChain",
     "LaplaceNoise",
     "LogLinear",
     "LogisticChain",
@@ -106,7 +108,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "individual": "DiscreteModel MarkovChain MemoryChain Model ModelError OpenChain SemiMarkovChain Tree",
+    "individual": "DiscreteModel HomeChain MarkovChain MemoryChain Model ModelError OpenChain SemiMarkovChain Tree",
     "observe": "Binomial Censored Exact Gaussian LaplaceNoise NegativeBinomial Observation Poisson Problem ProblemError Tracks",
     "population": "About Between Overdispersion Flocks Group Unknown",
     "posterior": "Posterior",

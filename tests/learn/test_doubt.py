@@ -213,3 +213,34 @@ def test_a_range_of_churn_widens_with_the_scatter() -> None:
     assert not told.widened(100).identified
     low, high = told.interval()
     assert 0 < low < 0.2 < high < 1
+
+
+def at_equilibrium(seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Features of a chain of six cells (stay, distance, habitat), and its flows of 3 000 individuals from its steady distribution on."""
+    rng, cells = np.random.default_rng(seed), 6
+    gap = np.abs(np.subtract.outer(np.arange(cells), np.arange(cells))).astype(float)
+    features = np.stack([np.eye(cells), -gap, np.broadcast_to(rng.normal(size=cells), (cells, cells))])
+    p = np.exp(np.tensordot([1.5, 0.7, 1.2], features, 1))
+    p /= p.sum(axis=1, keepdims=True)
+    n, flows = rng.multinomial(3000, np.linalg.matrix_power(p, 1000)[0]), []
+    for _ in range(9):
+        flows.append(np.array([rng.multinomial(k, row) for k, row in zip(n, p, strict=True)]))
+        n = flows[-1].sum(axis=0)
+    return features, flows
+
+
+@pytest.mark.parametrize(("seed", "surveyed"), [(0, False), (1, False), (1, True)])
+def test_a_model_without_staying_is_not_believed_at_equilibrium(seed: int, surveyed: bool) -> None:
+    """A steady distribution tells weights well and churn badly; with staying left free the means tell neither, nor do three moves seen."""
+    features, flows = at_equilibrium(seed)
+    counts = np.stack([flows[0].sum(axis=1), *(table.sum(axis=0) for table in flows)]).astype(float)
+    seen = [hc.Exact(counts)]
+    if surveyed:
+        rng = np.random.default_rng(2)
+        seen.append(hc.Poisson(rng.poisson(0.001 * flows[4]), on=(4, 5), rate=0.001))
+    problem = hc.Problem(hc.MarkovChain(None, np.full((6, 6), 1 / 6), length=10), 3000, seen)
+    check = hc.fit(hc.LogisticChain(features[1:]), problem, progress=False).posterior.fit_check
+    low, high = check.churn.interval()
+    assert low < 1 - sum(np.trace(table) for table in flows) / 27_000 < high
+    assert check.agrees is None
+    assert check.advice[0].kind == "tags"

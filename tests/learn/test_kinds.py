@@ -15,11 +15,19 @@ STAYS = hc.SemiMarkovChain(LAW, [[0.1, 0.5], [0.3, 0.2]], [[0, 1], [0.8, 0]], le
 MEMORY = hc.MemoryChain(
     LAW, [[0.5, 0.5], [0.3, 0.7]], [[[0.2, 0.8], [0.05, 0.95]], [[0.9, 0.1], [0.5, 0.5]]], length=3
 )
+HOME = hc.HomeChain([[0.5, 0.1], [0.1, 0.3]], [[0.6, 0.4], [0.2, 0.8]], [0.3, 0.5], length=3)
+
+ELSEWHERE = hc.HomeChain([[0.5, 0], [0.1, 0.4]], [[1, 0], [1, 0]], 0.4, length=3)
+"""What is learned makes states possible that the chain given has not."""
 
 
 @pytest.mark.parametrize(
     ("chain", "learned"),
     [
+        (HOME, hc.learn.LearnFidelity()),
+        (HOME, hc.learn.LearnFidelity(hc.TabularChain(), by="cell")),
+        (HOME, hc.learn.LearnFidelity(hc.LogisticChain(np.stack([np.eye(2), [[0, 1], [0, 1]]])))),
+        (ELSEWHERE, hc.learn.LearnFidelity(hc.LogisticChain(np.stack([np.eye(2)])), by="cell")),
         (STAYS, hc.learn.LearnHazard(by="cell")),
         (STAYS, hc.learn.LearnHazard(ages={"constant": [1, 1], "age": [0, 1]}, prior=0.3)),
         (MEMORY, hc.learn.LearnMemory()),
@@ -138,6 +146,32 @@ def test_a_strong_memory_is_found_with_tags(tmp_path: object) -> None:
     found.save(tmp_path / "fit.nc")
     back = hc.Fit.load(tmp_path / "fit.nc").models[0]
     np.testing.assert_allclose(back.memory.toarray(), found.models[0].memory.toarray())
+
+
+def test_homes_are_found_with_recoveries_and_foretell_others(tmp_path: object) -> None:
+    """Fidelity and moves are learned together; a learned posterior scores tracks by its homes, as the sum over them by hand does."""
+    truth = hc.HomeChain([0.5, 0.3, 0.2], [[0.2, 0.6, 0.2], [0.3, 0.2, 0.5], [0.4, 0.4, 0.2]], 0.7, length=6)
+    counts = hc.simulate.population(truth, 2000, rng=1).observed.values
+    paths = truth.codes[0][truth.full.sample(400, rng=2)]
+    ends = {"from_time": 1, "to_time": 4, "from_cell": paths[:, 1], "to_cell": paths[:, 4]}
+    tags = hc.Tracks({name: np.broadcast_to(v, 400) for name, v in ends.items()}, counted=False)
+    guess = truth.changed(fidelity=0.3, transitions=np.full((3, 3), 1 / 3))
+    found = hc.fit(
+        hc.learn.LearnFidelity(hc.TabularChain()), hc.Problem(guess, 2000, [hc.Poisson(counts), tags])
+    )
+    row = found.table().set_index("parameter").loc["fidelity"]
+    assert row["lower"] < 0.7 < row["upper"]
+    assert row["standard_error"] < 0.1
+    fidelity, moves = found.models[0].fidelity[0], np.asarray(found.models[0].transitions[0])
+    home = np.stack([(1 - fidelity) * moves + fidelity * np.eye(3)[h] for h in range(3)])
+    start = truth.initial[:, None] * np.stack([home[h, h] for h in range(3)])  # (home, cell) at time 1
+    later = np.einsum("hi,hij->ij", start, np.linalg.matrix_power(home, 3))
+    by_hand = np.log(later / start.sum(axis=0)[:, None])[paths[:, 1], paths[:, 4]]
+    for post in (found.plug_in, found.posterior):
+        assert post.log_prob(tags).mean() == pytest.approx(by_hand.mean(), abs=0.02)
+    found.save(tmp_path / "fit.nc")
+    back = hc.Fit.load(tmp_path / "fit.nc").models[0]
+    np.testing.assert_allclose(back.full.transitions[0], found.models[0].full.transitions[0])
 
 
 @pytest.mark.parametrize("chain", [STAYS, MEMORY])

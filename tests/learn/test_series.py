@@ -53,6 +53,12 @@ def memory(times: Sequence[int]) -> hc.MemoryChain:
     return made if times[0] == 0 else made.changed(times=range(times[0] + 1)).continued(times[1:])
 
 
+def homes(times: Sequence[int]) -> hc.MarkovChain:
+    """Individuals with homes; a chain that does not begin at 0 begins with pairs."""
+    made = hc.HomeChain(FIRST, MOVES, 0.4, times=times if times[0] == 0 else range(2))
+    return made if times[0] == 0 else made.changed(times=range(times[0] + 1)).continued(times[1:])
+
+
 def groups(size: Any) -> Maker:
     return lambda times: {
         "a": hc.Group(chain(times), 200),
@@ -88,6 +94,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "open": (open_chain, None, hc.Poisson, COUNTS, {}),
     "stays": (stays, PEOPLE, hc.Poisson, COUNTS, {}),
     "memory": (memory, PEOPLE, hc.Poisson, COUNTS, {}),
+    "homes": (homes, PEOPLE, hc.Poisson, COUNTS, {}),
     "groups": (groups(100), None, hc.Poisson, COUNTS, {}),
     "a group of unknown size": (groups(hc.About(100, sd=20)), None, hc.Poisson, COUNTS, {}),
     "exact": (chain, PEOPLE, hc.Exact, TRUTH, {}),

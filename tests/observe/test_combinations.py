@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.combinations import problem_of, random_combination, wide_combination
+from tests.combinations import FIRST_HOMES, problem_of, random_combination, wide_combination
 
 import headcount as hc
 from headcount.engines import Enumerate
@@ -42,9 +42,9 @@ def test_combinations_agree_with_enumeration(seed: int) -> None:
         assert found.log_evidence == pytest.approx(exact.log_evidence, abs=1.0), case.name
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(FIRST_HOMES + 15))
 def test_every_graph_and_noise_agree_with_enumeration(seed: int) -> None:
-    """The same on semi-Markov stays, chains with a memory, trees and loops, with every noise; what `infer` picks, and `TiltedEP`.
+    """The same on semi-Markov stays, chains with a memory or homes, trees and loops, with every noise; what `infer` picks, and `TiltedEP`.
 
     All converge but where nothing is said of two sizes of which a sum is all that is seen.
     """

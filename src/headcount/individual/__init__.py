@@ -3,7 +3,7 @@
 from headcount.errors import FaultsError, ModelError
 from headcount.individual._discrete import DiscreteModel
 from headcount.individual._log_linear import LogLinearTransitions
-from headcount.individual._memory import MemoryChain
+from headcount.individual._memory import HomeChain, MemoryChain
 from headcount.individual._model import GONE_STATE, HIDDEN_STATE, WAITING_STATE, Larger, Model
 from headcount.individual._open_chain import ArrivingChain, OpenChain
 from headcount.individual._records import Followed, Records, follow, join_records
@@ -23,6 +23,7 @@ __all__ = [
     "FaultsError",
     "Followed",
     "HiddenStateChain",
+    "HomeChain",
     "JunctionTree",
     "Larger",
     "LogLinearTransitions",

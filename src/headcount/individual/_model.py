@@ -97,6 +97,11 @@ class Model(ABC):
         tree = self.rooted()
         return None if tree is None else Larger(tree, tuple(np.arange(size) for size in tree.sizes))
 
+    def own_moves(self, full: Callable[[Scope], Array], scope: Scope) -> Array | None:
+        """Of counts on the larger graph, the moves of cells that the model's own transitions make; None where that is all that is seen."""
+        del full, scope
+        return None
+
     @abstractmethod
     def marginal(self, scope: Sequence[Variable]) -> Array:
         """mu_A(i_A) = P(x_A = i_A), one axis per variable in the order given, for any scope A."""

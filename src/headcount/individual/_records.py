@@ -44,6 +44,11 @@ class Records:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def moves(self) -> int:
+        """How many positions there are beside the first of each."""
+        return sum(len(rows) for rows, _ in self.seen.values()) - len(self)
+
     def part(self, first: int, last: int) -> Records:
         """The records from ``first`` up to ``last``."""
         kept = self._positions(lambda _, rows: (rows >= first) & (rows < last))

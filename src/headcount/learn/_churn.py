@@ -5,18 +5,24 @@ Given the counts before a step, those after it have the mean :math:`n_t P(x)` an
 
 .. math:: J = \sum_t F_t^\top (C_t + D_t)^{-1} F_t ,
 
-D the variance of the noise. What J leaves open about the share that moves, :math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`,
-is left to the scatter, which tells it only where nothing else makes counts scatter. A dispersion multiplies C and divides J.
+D the variance of the noise; so do flows that were counted, and tagged individuals. To x belongs one more parameter :math:`\lambda` of
+nobody's model: a share of those who move stays instead, :math:`(1 - \lambda) P + \lambda I`. It leaves a stationary law as it is, so that
+counts at equilibrium, which tell the weights of a model without staying well, do not pass for knowledge of how many move. Where counts are
+exact their residuals say which :math:`\lambda` they want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`,
+and so do tags; by how much that would change the share that moves is part of its error. What J leaves open about the share that moves,
+:math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`, is left to the scatter, which tells it only where nothing else makes counts
+scatter. A dispersion multiplies C and divides J.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 
-from headcount._types import Array
+from headcount._types import Array, Scope
 from headcount.engines import Posterior
 from headcount.learn._components import Moves
 from headcount.learn._family import Family
@@ -31,6 +37,8 @@ LEAST_NOISE = 0.25
 """Variance added to every count (individuals²): that of a coin, as in the check of fit."""
 NOT_TOLD = 1e-9
 """Share of the largest information below which the means tell nothing: rounding of differences."""
+IN_MODEL = 1e-6
+"""Share of the information about λ that is left beside x below which the model has λ already: rounding of differences."""
 MOST_CELLS = 300
 """Cells up to which it is computed: covariances of steps are dense."""
 
@@ -41,34 +49,40 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
     None where it is not a question: no chain with the same cells at all times whose moves were learned, hidden states, groups, or more
     than `MOST_CELLS` cells.
     """
-    information, slope = np.zeros((len(x), len(x))), np.zeros(len(x))
-    moved = present = 0.0
+    size, moved, present = len(x) + 1, 0.0, 0.0
+    information, score, slope = np.zeros((size, size)), np.zeros(size), np.zeros(size)
     for family, posterior in zip(families, posteriors, strict=True):
-        matrices = _matrices(family, posterior)
+        matrices = _matrices(family, posterior, x)
         if matrices is None:
             return None
-        here = matrices(x)
-        changes = [
-            [(up - down) / (2 * STEP) for up, down in zip(matrices(x + s), matrices(x - s), strict=True)]
-            for s in STEP * np.eye(len(x))
-        ]
+        here, beside = matrices(np.zeros(size)), [[matrices(s), matrices(-s)] for s in STEP * np.eye(size)]
         for t, (u, v) in enumerate(pairwise(posterior.problem.model.variables)):
             n = np.maximum(np.asarray(posterior.beliefs.mean((u,)), dtype=float), 0.0)
+            changes = np.array([(up[t] - down[t]) / (2 * STEP) for up, down in beside])
             present, moved = present + n.sum(), moved + float(n @ (1.0 - np.diag(here[t])))
-            slope -= [float(n @ np.diag(change[t])) for change in changes]
-            means = np.array([n @ change[t] for change in changes])
-            information += _told(posterior, u, v, n, here[t], means)
+            slope -= np.einsum("kii,i->k", changes, n)
+            told, pull = _told(posterior, u, v, n, here[t], n @ changes)
+            information, score = information + told, score + pull
+            information += _of_flows(posterior, (u, v), n[:, None] * here[t], n[:, None] * changes)
+        told, pull = _of_tags(posterior, here, beside)
+        information, score = information + told, score + pull
     share = moved / present
     values, vectors = np.linalg.eigh(information)
     along = vectors.T @ (slope / present)
     floor = NOT_TOLD * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
-    variance = float(np.sum(along**2 / np.maximum(values, floor)))
+    known = np.maximum(values, floor)
+    variance = float(np.sum(along**2 / known))
+    # λ that the model's own parameters do not make already; of a free matrix there is none
+    own = np.linalg.pinv(information[:-1, :-1], rcond=NOT_TOLD, hermitian=True) @ information[:-1, -1]
+    apart = float(information[-1, -1] - information[-1, :-1] @ own)
+    pulled = float(score[-1] - score[:-1] @ own) if apart > IN_MODEL * information[-1, -1] else 0.0
+    wanted = slope[-1] / present * pulled / max(apart, np.finfo(float).tiny)
     odds = share * (1.0 - share)
-    return Churn(float(share), float(np.sqrt(variance) / odds) if odds > 0 else np.inf)
+    return Churn(float(share), float(np.hypot(np.sqrt(variance), wanted) / odds) if odds > 0 else np.inf)
 
 
-def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Array]] | None:
-    """The matrices of all steps by parameters; None where there are none to ask about."""
+def _matrices(family: Family, posterior: Posterior, x: Array) -> Callable[[Array], list[Array]] | None:
+    """The matrices of all steps by changes of (x, λ); None where there are none to ask about."""
     problem, moves = posterior.problem, family.find(Moves)  # type: ignore[type-abstract]
     model = problem.model
     plain = model.as_chain() is not None and problem.groups is None and not problem.model.has_hidden_states
@@ -78,20 +92,23 @@ def _matrices(family: Family, posterior: Posterior) -> Callable[[Array], list[Ar
     if count < 1 or len(model.states[model.variables[0]]) > MOST_CELLS:
         return None
 
-    def matrices(x: Array) -> list[Array]:
-        made = moves.component.matrices(x[moves.where])
-        return [np.asarray(dense(m)) for m in (made if isinstance(made, list) else [made] * count)]
+    def matrices(change: Array) -> list[Array]:
+        made = moves.component.matrices((x + change[:-1])[moves.where])
+        made = made if isinstance(made, list) else [made] * count
+        return [(1.0 - change[-1]) * np.asarray(dense(m)) + change[-1] * np.eye(m.shape[0]) for m in made]
 
     return matrices
 
 
-def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means: Array) -> Array:
-    """F (C + D)⁻¹ Fᵀ of one step, (K, K), by what was counted after it."""
+def _told(
+    posterior: Posterior, u: object, v: object, n: Array, p: Array, means: Array
+) -> tuple[Array, Array]:
+    """F (C + D)⁻¹ Fᵀ of one step, (K, K), by what was counted after it, and F (C + D)⁻¹ (y − E y), zero where that is not known exactly."""
     problem = posterior.problem
     sites = [site for site in problem.sites if site.scope == (v,)]
-    told = np.zeros((len(means), len(means)))
+    told, pull = np.zeros((len(means), len(means))), np.zeros(len(means))
     if not sites:
-        return told
+        return told, pull
     at = [site for site in problem.sites if site.scope == (u,)]
     known = bool(at) and all(site.noise.exact and site.whole for site in at)
     before = np.zeros((len(n), len(n)))
@@ -99,11 +116,14 @@ def _told(posterior: Posterior, u: object, v: object, n: Array, p: Array, means:
         before = np.asarray(posterior.beliefs.covariance((u,), (u,)), dtype=float)
     mean, covariance = step_moments(n, before, p, problem.dispersion, v)
     for site in sites:
-        told += _of_site(site, mean, covariance, means)
-    return told
+        here, there = _of_site(site, mean, covariance, means)
+        told += here
+        if known and site.noise.exact:
+            pull += there
+    return told, pull
 
 
-def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> Array:
+def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> tuple[Array, Array]:
     """The same of the counts of one site."""
     rows = site.margin(site.margin(covariance.T).T)
     at = site.margin(mean)
@@ -112,4 +132,50 @@ def _of_site(site: Site, mean: Array, covariance: Array, means: Array) -> Array:
     fine = np.isfinite(a) & np.isfinite(variance)
     f = (site.margin(means) * a)[:, fine]
     s = (a[:, None] * rows * a)[np.ix_(fine, fine)] + np.diag(variance[fine] + LEAST_NOISE)
-    return np.asarray(f @ np.linalg.solve(s, f.T))
+    weight = np.linalg.solve(s, f.T)
+    return f @ weight, (site.noise.counts - low)[fine] @ weight
+
+
+def _of_flows(posterior: Posterior, step: Scope, flows: Array, changes: Array) -> Array:
+    """The same of flows that were counted, each by itself, (K, K)."""
+    told = np.zeros((len(changes), len(changes)))
+    for site in posterior.problem.sites:
+        if site.scope == step:
+            at = site.margin(flows.ravel())
+            (low, variance), (high, _) = site.noise.moments(at), site.noise.moments(at + 1.0)
+            f, s = (high - low) * site.margin(changes.reshape(len(changes), -1)), variance + LEAST_NOISE
+            fine = np.isfinite(f).all(axis=0) & np.isfinite(s)
+            told += (f / (s + (high - low) ** 2 * at))[:, fine] @ f[:, fine].T
+    return told
+
+
+def _of_tags(
+    posterior: Posterior, here: list[Array], beside: Sequence[Sequence[list[Array]]]
+) -> tuple[Array, Array]:
+    """The same of tagged individuals, whose next position is expected given the one before; and the score of the positions they had.
+
+    Positions that are not known to the cell are left out.
+    """
+    told, pull = np.zeros((len(beside), len(beside))), np.zeros(len(beside))
+    for records in (one for by_group in posterior.problem.records.values() for one in by_group.values()):
+        node, cell = np.full(len(records), -1), np.zeros(len(records), dtype=np.intp)
+        for at, (rows, likelihood) in sorted(records.seen.items()):
+            sure = np.diff(likelihood.indptr) == 1
+            rows, now = rows[sure], likelihood.indices[likelihood.indptr[:-1][sure]]
+            for before in np.unique(node[rows][node[rows] >= 0]):
+                mine = node[rows] == before
+                start, end = cell[rows[mine]], now[mine]
+                p = _over(here[before:at])
+                change = np.array(
+                    [(_over(up[before:at]) - _over(down[before:at])) / (2 * STEP) for up, down in beside]
+                )
+                relative = np.divide(change, p, out=np.zeros_like(change), where=p > 0)
+                told += np.einsum("kij,lij,i->kl", change, relative, np.bincount(start, minlength=len(p)))
+                pull += relative[:, start, end].sum(axis=1)
+            node[rows], cell[rows] = at, now
+    return told, pull
+
+
+def _over(steps: Sequence[Array]) -> Array:
+    """The product of some steps."""
+    return reduce(np.matmul, steps)

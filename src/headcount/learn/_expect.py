@@ -27,8 +27,8 @@ from headcount._device import connected
 from headcount._types import Array
 from headcount.engines import Engine, Posterior, Status
 from headcount.engines._reduce import answer
-from headcount.individual import Followed, RootedTree, follow
-from headcount.learn._family import Component, Counted, Family
+from headcount.individual import Followed, Model, RootedTree, follow
+from headcount.learn._family import Component, Counted, Family, Tables
 from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
 from headcount.observe.cloud import in_larger_graph, on_larger
@@ -330,7 +330,7 @@ def _counted(
     units = unit_tables(together, model.rooted(), size, tables)
     if asked.groups is None and not asked.model.has_hidden_states:
         return Counted(tables), problem, Counted(units)
-    followed_whole = partial(_followed_in_larger_graph, asked)
+    groups, followed_whole = asked.groups, partial(_followed_in_larger_graph, asked)
 
     def whole(name: Any, scope: Scope) -> Array:
         """Expected units of one kind on the larger graph that it follows, tagged ones included."""
@@ -351,8 +351,18 @@ def _counted(
         alone = replace(cloud, members=(replace(member, law=Exactly(1)),))
         return unit_tables(alone.together, member.tree, size, partial(whole, name))(scope)
 
-    if asked.groups is None:
-        return Counted(tables, partial(whole, None)), problem, Counted(units, partial(in_units, None))
+    def own(make: Tables, model: Model, full: Tables, scope: Scope) -> Any:
+        """Units that follow the model's own transitions."""
+        found = model.own_moves(full, scope)
+        return make(scope) if found is None else found
+
+    if groups is None:
+        full = partial(in_units, None)
+        return (
+            Counted(tables, partial(whole, None)),
+            problem,
+            Counted(partial(own, units, model, full), full, model=model),
+        )
 
     def group(make: Callable[[Any, Scope], Array], name: Any) -> Counted:
         """Tables of one group: those of its cells, and those of the larger graph that it follows."""
@@ -364,7 +374,8 @@ def _counted(
             flat = alone.matrix(scope) @ make(name, scope).ravel()
             return np.asarray(flat).reshape(alone.shape(scope))
 
-        return Counted(seen, partial(make, name))
+        kind, full = groups[name].model, partial(make, name)
+        return Counted(seen if make is whole else partial(own, seen, kind, full), full, model=kind)
 
     return (
         Counted(tables, group=partial(group, whole)),

@@ -41,6 +41,8 @@ class Counted:
     """Of an open population: its tables with the hidden states."""
     group: Callable[[Any], Counted] | None = None
     """Of a problem with groups: the tables of one of them, by its name."""
+    model: Model | None = None
+    """Of individuals with hidden states: the model under which they were counted."""
 
     def __call__(self, scope: Scope) -> Any:
         return self.mean(scope)

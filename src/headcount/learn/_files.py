@@ -28,6 +28,7 @@ from headcount.engines import Status
 from headcount.individual import (
     DiscreteModel,
     HiddenStateChain,
+    HomeChain,
     MarkovChain,
     MemoryChain,
     Model,
@@ -157,7 +158,7 @@ def _for_fingerprints(unpack: Pack, held: Any) -> Any:
     raise ValueError(f"{held!r} is in no file")
 
 
-_HIDDEN: dict[str, Any] = {kind.__name__: kind for kind in (SemiMarkovChain, MemoryChain)}
+_HIDDEN: dict[str, Any] = {kind.__name__: kind for kind in (SemiMarkovChain, MemoryChain, HomeChain)}
 """Chains that are written by the arguments that make them again."""
 _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], Any]]] = {
     "status": (Status, lambda pack, v: v.value, lambda unpack, held: Status(held)),

@@ -668,7 +668,7 @@ class TemperedSampler:
         cloud = self._from_prior(FIRST_TIMES * self.draws)
         power, total = 0.0, 0.0
         for _ in range(MOST_POWERS):
-            power, weights, rise = _next_power(cloud.evidence, power, EFFECTIVE_SHARE * self.draws)
+            power, weights, rise = next_power(cloud.evidence, power, EFFECTIVE_SHARE * self.draws)
             total += rise
             cloud = cloud.taken(_systematic(weights, self.rng, self.draws))
             if power == 1.0:
@@ -697,7 +697,7 @@ class TemperedSampler:
         if not np.isfinite(ratio).any():
             return cloud, 0.0, 0.0, [0.0]
         for _ in range(MOST_POWERS):
-            power, weights, rise = _next_power(ratio, power, EFFECTIVE_SHARE * count)
+            power, weights, rise = next_power(ratio, power, EFFECTIVE_SHARE * count)
             total += rise
             kept = _systematic(weights, self.rng, count)
             cloud, ratio = cloud.taken(kept), ratio[kept]
@@ -777,7 +777,7 @@ class TemperedSampler:
         return old.where(better, new), better
 
 
-def _next_power(evidence: Array, power: float, effective: float) -> tuple[float, Array, float]:
+def next_power(evidence: Array, power: float, effective: float) -> tuple[float, Array, float]:
     """The largest power at which so many draws stay effective, their weights, and the log of the mean weight."""
     from scipy.optimize import brentq  # slow to import
 

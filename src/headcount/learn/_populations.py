@@ -22,6 +22,7 @@ from headcount.checks import finite_number
 from headcount.individual import (
     ArrivingChain,
     HiddenStateChain,
+    HomeChain,
     MarkovChain,
     MemoryChain,
     Model,
@@ -322,6 +323,28 @@ class Survival(LogOdds):
 
 
 @dataclass(frozen=True, eq=False)
+class Fidelities(LogOdds):
+    """The probability to be back at home a step later, by class of homes."""
+
+    classes: Index = field(kw_only=True)
+
+    def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
+        """Who went back, and who did not."""
+        del tables, problem
+        full = _full(units)
+        chain = required(HomeChain, units.model, "a fidelity")  # type: ignore[attr-defined]
+        both = np.sum(
+            [chain.gone_back(dense(full(step))) for step in itertools.pairwise(chain.times)], axis=0
+        )
+        return np.stack([_added(v, self.classes, len(self.names)) for v in both])
+
+    def in_model(self, x: Array, model: Model) -> HomeChain:
+        """The chain with this fidelity."""
+        chain = required(HomeChain, model, "a fidelity")
+        return chain.changed(fidelity=np.asarray(expit(x))[self.classes])
+
+
+@dataclass(frozen=True, eq=False)
 class Hazards(Component):
     """Weights w of the odds to leave by age, logit h = w·f(age): l(w) = Σ D log h + S log(1 − h). n is (D, S), shape (2, rows)."""
 
@@ -599,6 +622,23 @@ class LearnSurvival(Also):
             np.ones(classes.shape), classes, len(names)
         )
         return Survival(names, first, chain=chain, classes=classes)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnFidelity(Also):
+    """Another parametrisation, and the fidelity of a `HomeChain`: one probability, or one per home, ``by="cell"``."""
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+    by: Literal["cell"] | None = None
+
+    def component(self, model: Model) -> Fidelities:
+        """See `Also`."""
+        chain = required(HomeChain, model, "a fidelity")
+        if self.by not in (None, "cell"):
+            raise ModelError(f'by is {self.by!r}: give None (one fidelity for all homes) or "cell"')
+        names, (classes,) = _numbered("fidelity", self.by, chain.cells, chain.times[:1])
+        first = _added(chain.fidelity, classes, len(names)) / np.bincount(classes, minlength=len(names))
+        return Fidelities(names, first, classes=classes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from headcount.observe import Tracks
 from headcount.observe.cloud import SIZES, View
 from headcount.places import places_of
 from headcount.posterior._beliefs import GaussianBeliefs, PointBeliefs
-from headcount.posterior.derived import ViewBeliefs
+from headcount.posterior.derived import MixtureBeliefs, seen_beliefs
 from headcount.posterior.interval import tails
 from headcount.tables import dense
 
@@ -50,13 +50,24 @@ CONNECTIVITY_DRAWS = 400
 
 
 def _unfolded(posterior: Posterior) -> tuple[Posterior, View | None]:
-    """The posterior on the chain of (group, cell), and how its states are seen, where there are groups; as it is elsewhere."""
+    """The posterior on the chain of (group, cell) and hidden states, and how these are seen; as it is where there are none.
+
+    Where parameters were learned, at their estimate.
+    """
     beliefs, problem = posterior.beliefs, posterior.problem
-    if not isinstance(beliefs, ViewBeliefs) or beliefs.view.members is not None:
+    try:
+        parts = seen_beliefs(beliefs)
+    except ValueError:
         return posterior, None
-    outcome = replace(posterior.outcome, beliefs=beliefs.base)
-    asked = problem.core if beliefs.candidates is None else problem.of_candidates(beliefs.candidates)
-    return type(posterior)(problem.unfolded(asked), posterior.settings, outcome), beliefs.view
+    own = parts[0]
+    if own.view.members is not None:
+        return posterior, None
+    base = own.base
+    if isinstance(beliefs, MixtureBeliefs):
+        base = MixtureBeliefs([part.base for part in parts], beliefs.weights, None, beliefs.diagnostics)
+    outcome = replace(posterior.outcome, beliefs=base)
+    asked = problem.core if own.candidates is None else problem.of_candidates(own.candidates)
+    return type(posterior)(problem.unfolded(asked), posterior.settings, outcome), own.view
 
 
 @dataclass(frozen=True)

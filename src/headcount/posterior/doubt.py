@@ -35,6 +35,8 @@ LEAST_CONTRACTION = 0.5
 """1 − posterior/prior variance of the log-odds of moves below which the prior holds more than half of what is said of them."""
 FEWEST_DRAWS = 10.0
 """Effective draws of the parameters below which their spread is known to no better than a quarter."""
+FEWEST_MOVES = 24.0
+"""Moves that must have been seen (of tags, or in a survey) to speak of moves that are seen: shares are then known to .1."""
 MOST_NAMED = 3
 """Parameters that one sentence names."""
 
@@ -133,8 +135,10 @@ class Learned:
 
 
 def flows_seen(problem: Problem) -> bool:
-    """Whether anything but counts of single variables tells moves: tags, or tables of several variables."""
-    return bool(problem.tracks) or any(len(site.scope) > 1 for site in problem.sites)
+    """Whether more than counts of single variables tells moves: positions of tags after their first, or tables of several variables."""
+    moves = sum(float(np.sum(site.noise.counts)) for site in problem.sites if len(site.scope) > 1)
+    moves += sum(one.moves for by_group in problem.records.values() for one in by_group.values())
+    return moves >= FEWEST_MOVES
 
 
 def unknown_rate(problem: Problem) -> bool:
@@ -269,11 +273,11 @@ def doubts_of(
         )
     if learned.integral is not None:
         doubts += _prior_doubts(learned.integral)
-    if learned.moves and not flows_seen(problem):
-        found = _churn_doubts(told_churn(learned, dispersion, estimate), estimate)
+    churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
+    if learned.moves and not (seen and churn is None):
         few = learned.integral is not None or learned.integrates
-        noisy = few and not all(site.noise.exact for site in problem.sites)
-        doubts += found or [FROM_NOISE] * noisy
+        noisy = few and not seen and not all(site.noise.exact for site in problem.sites)
+        doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * noisy
     if doubts and not advice:
         advice += more_information(problem) if learned.moves else [_MORE_DATA]
         if learned.moves and learned.integrates and problem.dispersion is None:
