@@ -74,7 +74,7 @@ ITERATIONS, LONG_ITERATIONS, SHORT_CHAIN = 20, 11, 8
 number of steps adds beyond so many: what is known at one time travels along the chain step by step (400 cells: 169 at 250 times, 370 at
 1 000)."""
 COUNT_ITERATION, COUNT_VECTORS, MANY_COUNTS = 1e-7, 75, 100_000
-"""Seconds per count and iteration of a point estimate; and, from so many counts on, vectors of all counts held at once (pairs of L-BFGS and
+"""Of a point estimate, from so many counts on: seconds per count and iteration, and vectors of all counts held at once (pairs of L-BFGS and
 their copies). Measured on 100 000 and 400 000 counts: 0.9e-7 to 1.1e-7 seconds; on 400 000 and 8 million about 110 vectors, on 13 000 the
 30 numbers per cell of `HELD_PER_CELL`."""
 DENSE_MOVE, SPARSE_MOVE = 1e-9, 2.9e-9
@@ -288,7 +288,8 @@ def point_seconds(problem: ClosedProblem) -> float:
         return float(NETWORK_RUN + iterations * once)
     each = SPARSE_MOVE if size.sparse else DENSE_MOVE
     iterations = ITERATIONS + LONG_ITERATIONS * max(size.edges**0.5 - SHORT_CHAIN**0.5, 0.0)
-    once = each * size.tables + ITERATION_OVERHEAD * size.edges + COUNT_ITERATION * size.seen
+    counts = size.seen if size.seen >= MANY_COUNTS else 0  # fewer stay in the cache
+    once = each * size.tables + ITERATION_OVERHEAD * size.edges + COUNT_ITERATION * counts
     return float(iterations * once)
 
 

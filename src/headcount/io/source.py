@@ -550,14 +550,14 @@ def _is_title(line: str, below: str) -> bool:
     A title may hold commas, and another title may follow. The commas of decimals make no separator: a line with as many separators of
     any one kind as the lines below is their header.
     """
-    rows = [_unquoted(row) for row in below.split("\n", 20)[:20] if row.strip(_MARKS + " \r")]
+    rows = [_unquoted(row) for row in below.split("\n", 20)[:20] if row.strip(_MARKS + " \r")] or [""]
+    usual = {s: int(np.median([row.count(s) for row in rows])) for s in _SEPARATORS}
     plain = _unquoted(line)
-    usual = {s: int(np.median([row.count(s) for row in rows])) for s in _SEPARATORS} if rows else {}
-    filled = {s: sum(bool(part.strip()) for part in plain.split(s)) for s in usual}
-    if any(filled[s] > 1 and plain.count(s) == count for s, count in usual.items()):
+    filled = {s: len(list(filter(str.strip, plain.split(s)))) for s in _SEPARATORS}
+    if any(filled[s] > 1 and plain.count(s) == usual[s] for s in _SEPARATORS):
         return False
-    most = max(usual, key=usual.__getitem__, default=None)
-    return most is not None and usual[most] > 0 and filled[most] <= 1
+    most = max(_SEPARATORS, key=usual.__getitem__)
+    return usual[most] > 0 and filled[most] <= 1
 
 
 def _unquoted(line: str) -> str:

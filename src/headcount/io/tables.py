@@ -192,11 +192,10 @@ def track_table(given: Any, reader: Reader) -> Source | None:
     source = reader.open(given)
     if source is not None and not reader.roles(source, ("time", "from_time", "to_time")):
         names = [str(c) for c in source.frame.columns]
+        what = "give id, time, cell (a row per position) or from_time, from_cell, to_time, to_cell (a row per recovery)"
+        how = f"columns={{'from_time': {names[0]!r}}}, --column {shlex.quote(f'from_time={names[0]}')}"
         source.problem(
-            f"it has {listed([repr(n) for n in names], most=8)}: give id, time, cell (a row per position) or from_time, from_cell, "
-            f"to_time, to_cell (a row per recovery), or say which columns these are (columns={{'from_time': {names[0]!r}, …}}, "
-            f"--column {shlex.quote(f'from_time={names[0]}')} …)",
-            [1],
+            f"it has {listed(list(map(repr, names)), most=8)}: {what}, or say which these are ({how} …)", [1]
         )
         return None
     if source is not None and reader.roles(source, RECOVERY):
