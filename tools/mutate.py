@@ -272,15 +272,15 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "two individuals that make one move are counted as independent",
         "src/headcount/engines/exact/_count_states.py",
-        "two = here.without(left * here.counts[:, k], k)",
-        "two = here.without(left * (here.counts[:, k] + 1), k)",
+        "return here.without(one * here.counts[:, k], k)",
+        "return here.without(one * (here.counts[:, k] + 1), k)",
         ("tests/engines/exact/test_count_states.py",),
     ),
     Mutation(
         "readings of one cell bound the number of all individuals",
         "src/headcount/engines/choice.py",
-        "if len(site.scope) > 1 or not _counts_everybody(problem, site):",
-        "if len(site.scope) > 1:",
+        "if not _counts_everybody(problem, site):",
+        "if not len(site):",
         ("tests/engines/test_auto.py",),
     ),
     Mutation(
