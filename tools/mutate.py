@@ -279,8 +279,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "readings of one cell bound the number of all individuals",
         "src/headcount/engines/choice.py",
-        "if len(site.scope) > 1 or not _counts_everybody(problem, site):",
-        "if len(site.scope) > 1:",
+        "if not _counts_everybody(problem, site):",
+        "if not len(site):",
         ("tests/engines/test_auto.py",),
     ),
     Mutation(

@@ -181,28 +181,29 @@ def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
 
 def _sampled(problem: ClosedProblem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
-    tree = problem.model.rooted()
-    if tree is None or problem.dispersion is not None or problem.traits.correlated:
+    tree, few = problem.model.rooted(), problem.population <= FEW
+    sweeps = PathGibbs.sweeps if few else _sweeps_of_few_tables(problem)
+    if tree is None or sweeps == 0 or problem.dispersion is not None or problem.traits.correlated:
         return None
+    engine = PathGibbs(sweeps=sweeps)
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)
-    if work > SAMPLED_WORK or PathGibbs().memory(problem) > memory.limit():
+    if work > SAMPLED_WORK or engine.memory(problem) > memory.limit():
         return None
+    why = "exact counts leave few tables of moves: paths are sampled"
+    if problem.population <= FEW:
+        why = "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
     words = (
         f"(seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
     )
-    if problem.population <= FEW:
-        why = "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
-        return Choice(PathGibbs(), f"{why} {words}")
-    return _few_tables_sampled(problem, f"exact counts leave few tables of moves: paths are sampled {words}")
+    return Choice(engine, f"{why} {words}")
 
 
-def _few_tables_sampled(problem: ClosedProblem, why: str) -> Choice | None:
-    """The same, with more sweeps the fewer moves there are, beside exact counts that are not for TableBP; None elsewhere."""
+def _sweeps_of_few_tables(problem: ClosedProblem) -> int:
+    """Sweeps of moves beside exact counts, more the fewer there are; 0 where tables are many, or for TableBP."""
     moves = problem.population * (len(problem.model.variables) - 1)
     if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
-        return None
-    sweeps = max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
-    return Choice(PathGibbs(sweeps=sweeps), why)
+        return 0
+    return max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
 
 
 def _tables(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
