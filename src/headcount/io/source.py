@@ -544,15 +544,20 @@ def _above_header(name: str, line: str, below: str, findings: Findings) -> bool:
     return title
 
 
+def _entries(line: str) -> str:
+    """What a line has beside separators and blanks."""
+    return line.strip(_MARKS + " \r")
+
+
 def _is_title(line: str, below: str) -> bool:
     """Whether a line has one entry, where lines below it have several under the separator that is commonest there.
 
     A title may hold commas, and another title may follow. The commas of decimals make no separator: a line with as many separators of
     any one kind as the lines below is their header.
     """
-    rows = [_unquoted(row) for row in below.split("\n", 20)[:20] if row.strip(_MARKS + " \r")] or [""]
-    usual = {s: int(np.median([row.count(s) for row in rows])) for s in _SEPARATORS}
     plain = _unquoted(line)
+    rows = list(map(_unquoted, filter(_entries, below.split("\n", 20)[:20]))) or [""]
+    usual = {s: int(np.median([row.count(s) for row in rows])) for s in _SEPARATORS}
     filled = {s: len(list(filter(str.strip, plain.split(s)))) for s in _SEPARATORS}
     if any(filled[s] > 1 and plain.count(s) == usual[s] for s in _SEPARATORS):
         return False

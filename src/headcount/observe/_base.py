@@ -504,9 +504,8 @@ def _finest(
         for k in range(0, _STEPS, at_once):
             steps = np.multiply.outer(_SHRINK ** -np.arange(k, min(k + at_once, _STEPS), dtype=float), widest)
             values = np.asarray(log_prob(n + np.multiply.outer(offsets, steps)))
-            total = sum(
-                w * v for w, v in zip(weights, values, strict=True)
-            )  # in this order, whatever the shape
+            # One by one: products of matrices add in an order that depends on the shape.
+            total = sum(w * v for w, v in zip(weights, values, strict=True))
             estimates.extend(total / (12 * steps**order))
         best, least = estimates[0], np.full(n.shape, np.inf)
         for wide, narrow in pairwise(estimates):
