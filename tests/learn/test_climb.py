@@ -1,6 +1,7 @@
 """EM and direct ascent: the way up, and the top."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from headcount import simulate
 from headcount.engines import MAP, Enumerate, IterativeEngine, Laplace, PathGibbs, Status, TiltedEP
 from headcount.individual import MarkovChain
 from headcount.learn import FitNotConvergedError, LogisticChain, TabularChain, fit, fit_complete
-from headcount.learn._climb import FALL_ALLOWED, acceptable, disagreeing
+from headcount.learn._climb import FALL_ALLOWED, Climber, acceptable, disagreeing
 from headcount.learn._expect import Evaluation
 from headcount.learn._search import LEFT_AT_MOST
 from learn.cases import birds, tiny_cases
@@ -342,3 +343,35 @@ def test_random_engines_need_a_seed_and_repeat_with_it() -> None:
     assert np.array_equal(first.working, again.working)
     assert np.isnan(first.evidence)
     assert np.abs(first.working - exact.working).max() < 0.2
+
+
+def test_a_free_matrix_that_is_drawn_needs_no_maximum() -> None:
+    """Twelve probabilities from exact counts of four cells run along edges: the fit is drawn and ends; its plain maximum is not reached."""
+    moves = np.exp(2 * np.eye(4) - np.array([[0, 1, 1, 1.4], [1, 0, 1.4, 1], [1, 1.4, 0, 1], [1.4, 1, 1, 0]]))
+    moves /= moves.sum(axis=1, keepdims=True)
+    world = MarkovChain(np.full(4, 0.25), moves, length=8)
+    paths = world.sample(400, rng=1)
+    counts = np.array([np.bincount(paths[:, t], minlength=4) for t in range(8)], dtype=float)
+    blank = MarkovChain(np.full(4, 0.25), np.full((4, 4), 0.25), length=8)
+    problem = hc.Problem(blank, 400, hc.Exact(counts))
+    found = fit(TabularChain(), problem)
+    assert found.status is Status.EDGE
+    assert any("the search ended" in note for note in found.notes)
+    assert found.integral is not None
+    assert found.posterior.fit_check.agrees is None  # nobody is told that all is well
+    with pytest.raises(FitNotConvergedError, match="iteration budget spent"):
+        fit(TabularChain(), problem, prior=None)
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 0.141), (12, 0.489)])
+def test_how_near_a_search_that_is_stuck_must_be(count: int, most: float) -> None:
+    """A stuck search is converged where its distance adds at most 2 % to the squared error of K parameters, which is K."""
+    point = SimpleNamespace(gradient=np.zeros(count), x=np.zeros(count), status=Status.CONVERGED)
+
+    def ended(residual: float) -> Status | None:
+        climb = SimpleNamespace(point=point, residual=residual, stuck=True, told=True, contrary=False)
+        return Climber(None).status(SimpleNamespace(climb=climb, rows=(1, 2)))  # type: ignore[arg-type]
+
+    assert most**2 / count == pytest.approx(0.02, rel=0.01)
+    assert ended(0.99 * most) is Status.CONVERGED
+    assert ended(1.01 * most) is Status.STALLED

@@ -65,8 +65,8 @@ EVIDENCE_RULES_WITHIN = 1.5
 """Standard errors from the gradient's zero within which the evidence is believed rather than its gradient."""
 MOST_EXCESS = 100.0
 """Residual over tolerance above which an E-step says nothing about the evidence: with TiltedEP's 1e-5, counts off by 1e-3."""
-GOOD_ENOUGH = 1e-2
-"""Standard errors from the maximum at which a search that can find no better step counts as converged."""
+ERROR_SHARE = 0.02
+"""Share that the distance from the maximum may add to an estimate's mean squared error, where a search can find no better step."""
 
 APART = 0.1
 """Standard errors by which polished maxima must lie apart to be two."""
@@ -225,9 +225,17 @@ class Climber(Iteration):
         if self.yielding and climb.contrary:
             return point.status
         if climb.stuck:
-            good = climb.residual <= GOOD_ENOUGH and point.status.good
+            good = climb.residual <= near_enough(len(point.x)) and point.status.good
             return Status.CONVERGED if good else Status.STALLED
         return None
+
+
+def near_enough(count: int) -> float:
+    """Standard errors from the maximum of so many parameters at which a search that can find no better step counts as converged.
+
+    The maximum itself is √K of them from the truth (root mean square), so that r of them add r²/K to the squared error.
+    """
+    return float(np.sqrt(ERROR_SHARE * count))
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:

@@ -44,6 +44,7 @@ from headcount.learn._uncertainty import (
     Information,
     complete_information,
     integrated,
+    is_over_draws,
     prior_note,
     without_maximum,
 )
@@ -266,6 +267,11 @@ class _Options:
         if self.client is not None and self.workers is not None:
             raise ValueError("client and workers are both given: a Dask client has its own workers")
 
+    @property
+    def draws(self) -> bool:
+        """Whether parameters may be drawn under a neutral prior, and no number of iterations was asked for."""
+        return self.prior == "neutral" and self.parameters == "integrated" and self.max_iterations is None
+
     def within(self, count: int) -> tuple[int, float, bool]:
         """Iterations, tolerance, and whether to find standard errors, for this many parameters."""
         few = count <= MOST_DENSE
@@ -303,6 +309,10 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
         begun = checkpoints.read() or begin(climber, options.start, choose=named is None)
         ended, status, information = searched(begun, climber, errors=errors, refine=options.refine)
+        if status in {Status.STALLED, Status.BUDGET} and options.draws:
+            # Along a ridge or an edge no climb arrives, and none must: draws are from the prior on, over all of it.
+            drawn = is_over_draws(expect, ended.climb, information, options.estimate)
+            status = Status.EDGE if drawn else status
         plug_ins: tuple[Posterior, ...] = ()
         if options.posteriors:  # once, for the plug-ins and for those that are integrated over the parameters
             at = replace(ended.climb.point, posteriors=expect.posteriors(ended.climb.point))

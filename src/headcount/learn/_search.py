@@ -46,6 +46,7 @@ from headcount.learn._climb import (
     Optimum,
     dense_inverse,
     em_residual,
+    near_enough,
     same_maximum,
     tried,
 )
@@ -450,9 +451,10 @@ def _informed_climb(
 ) -> tuple[ClimbState, Status, Information]:
     ended, status = replace(climber, yielding=refine)(begun)
     last, information = _informed(ended, climber, refine=refine and status.good)
-    if status.good and refine and information.saddle and information.discrepancy > LEFT_AT_MOST:
+    near = max(LEFT_AT_MOST, near_enough(len(ended.climb.point.x)))
+    if status.good and refine and information.saddle and information.discrepancy > near:
         return last, Status.STALLED, information  # the evidence still rises, and curves upwards
-    if not (status.good and ended.climb.contrary and last.climb.residual > LEFT_AT_MOST):
+    if not (status.good and ended.climb.contrary and last.climb.residual > near):
         return last, status, information
     if len(last.rows) > len(ended.rows):
         return last, Status.STALLED, information

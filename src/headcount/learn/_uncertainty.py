@@ -477,7 +477,7 @@ def integrated(
     tables = tables_of(expect.families, expect.problems, estimate) if asked else None
     if tables is not None:
         return _over_tables(expect, point, tables)
-    possible = integrable(expect, estimate, point) if neutral and information is not None else None
+    possible = integrable(expect, estimate, point) if asked else None
     if possible is not None and information is not None and _is_ridge(expect, point, information, estimate):
         edge = tuple(one.name for one in _edges(expect, point, information))
         return _over_draws(expect, point, integral_of(*possible, progress=progress), possible[0], edge)
@@ -492,6 +492,19 @@ def integrated(
     heights = np.array([point.value, *(at.value for at, _ in others)])
     weights = np.exp(heights - heights.max())
     return tuple(_mixed(group, weights / weights.sum()) for group in zip(*parts, strict=True))
+
+
+def is_over_draws(
+    expect: Expectation, climb: Climb, information: Information | None, estimate: DispersionEstimate | None
+) -> bool:
+    """Whether `integrated`, asked to be neutral, draws the parameters, whatever maximum a climb came near to."""
+    return information is not None and (
+        tables_of(expect.families, expect.problems, estimate) is not None
+        or (
+            _is_ridge(expect, climb.point, information, estimate)
+            and integrable(expect, estimate, climb.point) is not None
+        )
+    )
 
 
 def _mixed(parts: Sequence[Posterior], weights: Array) -> Posterior:

@@ -30,7 +30,7 @@ class Status(Enum):
     EXACT = "exact"
     SAMPLED = "sampled"
     EDGE = "at the edge"
-    """Of a fit: the maximum was reached, and lies where some probabilities are zero."""
+    """Of a fit: the maximum lies where some probabilities are zero, or on a ridge along which parameters are integrated over."""
     BUDGET = "iteration budget spent"
     STALLED = "stalled"
     NOT_FINITE = "not finite"
