@@ -89,7 +89,7 @@ def test_factors_of_one_change_nothing(name, noise, engine):
     """phi → 1 by the paths of dispersion is today's answer to 1e-10 N."""
     plain = problem(name, noise, 400)
     nearly = plain.with_dispersion(hc.Overdispersion(phi=1 + 1e-13, initial=1 + 2e-13))
-    assert nearly.disperses
+    assert nearly.core.disperses
     a, b = hc.infer(plain, engine, strict=False), hc.infer(nearly, engine, strict=False)
     for clique in plain.model.junction_tree.cliques:
         scope = tuple(clique)
