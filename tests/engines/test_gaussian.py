@@ -146,3 +146,13 @@ def test_likelihoods_that_bend_up_end_laplace_in_words():
     with pytest.raises(hc.engines.NotConvergedError, match="Laplace did not converge"):
         hc.infer(problem, "Laplace")
     assert np.isfinite(hc.infer(problem, "Laplace", strict=False).node(0).mean).all()
+
+
+def test_a_saddle_is_no_mode():
+    """Two cells share all individuals evenly at a saddle, each end of which is more probable: Laplace says that it did not converge."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.998, 0.002], [0.002, 0.998]], length=12)
+    even = {"few": np.full((12, 2), 5.0), "as many": np.full((12, 2), 100.0)}
+    noise = {name: hc.NegativeBinomial(seen, dispersion=100.0) for name, seen in even.items()}
+    with pytest.raises(hc.engines.NotConvergedError):
+        hc.infer(hc.Problem(chain, 200, noise["few"]), "Laplace")
+    assert hc.infer(hc.Problem(chain, 200, noise["as many"]), "Laplace").status.good

@@ -179,3 +179,22 @@ def test_matrices_of_cells_are_not_learned_of_them(chain: hc.Model) -> None:
     """A table of transitions says nothing about ages and pairs: refused, with what to use."""
     with pytest.raises(hc.ProblemError, match="LearnHazard, LearnMemory"):
         hc.fit(hc.TabularChain(), hc.Problem(chain, 5, hc.Poisson(SEEN)))
+
+
+def test_homes_of_noisy_counts_alone_are_not_believed():
+    """A fidelity that only noisy counts tell withholds agreement, and says so; with forty followed individuals it is given."""
+    rng = np.random.default_rng(4)
+    moves = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]])
+    true = hc.HomeChain([0.5, 0.3, 0.2], moves, rng.uniform(0.1, 0.9), length=7)
+    cells = np.asarray(true.codes[0])[true.full.sample(500, rng=rng)]
+    counts = np.stack([np.bincount(cells[:, t], minlength=3) for t in range(7)])
+    seen = hc.Poisson(rng.poisson(counts).astype(float))
+    rings = {"id": np.repeat(np.arange(40), 7), "time": list(range(7)) * 40, "cell": cells[:40].ravel()}
+    start = hc.HomeChain([0.5, 0.3, 0.2], moves, 0.5, length=7)
+    alone, followed = (
+        hc.fit(hc.learn.LearnFidelity(), hc.Problem(start, 500, data)).posterior
+        for data in ([seen], [seen, hc.Tracks(rings)])
+    )
+    assert alone.fit_check.agrees is None
+    assert "few and noisy" in alone.fit_check.verdict
+    assert followed.fit_check.agrees

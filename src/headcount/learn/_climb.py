@@ -65,8 +65,9 @@ EVIDENCE_RULES_WITHIN = 1.5
 """Standard errors from the gradient's zero within which the evidence is believed rather than its gradient."""
 MOST_EXCESS = 100.0
 """Residual over tolerance above which an E-step says nothing about the evidence: with TiltedEP's 1e-5, counts off by 1e-3."""
-ERROR_SHARE = 0.02
-"""Share that the distance from the maximum may add to an estimate's mean squared error, where a search can find no better step."""
+ERROR_SHARE, FURTHEST = 0.02, 0.5
+"""Share that the distance from the maximum may add to an estimate's mean squared error, where a search can find no better step; and the
+most standard errors that are so, whatever the number of parameters: an eighth of a nat."""
 
 APART = 0.1
 """Standard errors by which polished maxima must lie apart to be two."""
@@ -233,9 +234,10 @@ class Climber(Iteration):
 def near_enough(count: int) -> float:
     """Standard errors from the maximum of so many parameters at which a search that can find no better step counts as converged.
 
-    The maximum itself is √K of them from the truth (root mean square), so that r of them add r²/K to the squared error.
+    The maximum itself is √K of them from the truth (root mean square), so that r of them add r²/K to the squared error; all of it may lie
+    along one direction, whose estimate is then `FURTHEST` off at most.
     """
-    return float(np.sqrt(ERROR_SHARE * count))
+    return float(min(np.sqrt(ERROR_SHARE * count), FURTHEST))
 
 
 def em_step(climb: Climb, evaluate: Evaluate) -> Climb:

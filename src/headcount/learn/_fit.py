@@ -309,7 +309,7 @@ def _fitted(settings: tuple[Parametrisation, ...], problems: tuple[Problem, ...]
         climber = Climber(expect, method, budget, tolerance, goal, checkpoints.write, options.progress)
         begun = checkpoints.read() or begin(climber, options.start, choose=named is None)
         ended, status, information = searched(begun, climber, errors=errors, refine=options.refine)
-        if status in {Status.STALLED, Status.BUDGET} and options.draws:
+        if status in {Status.STALLED, Status.BUDGET} and options.draws and ended.climb.point.status.good:
             # Along a ridge or an edge no climb arrives, and none must: draws are from the prior on, over all of it.
             drawn = is_over_draws(expect, ended.climb, information, options.estimate)
             status = Status.EDGE if drawn else status

@@ -54,6 +54,7 @@ from headcount.learn._initial import initial_response
 from headcount.learn._margins import tables_at_once
 from headcount.learn._neutral import WIDE, Integral, Target, integrable, integral_of, taken
 from headcount.learn._pooled import FEWEST_TABLES, PooledCheck, pool_of_tables
+from headcount.learn._populations import Fidelities
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate, Overdispersion
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
@@ -788,6 +789,7 @@ def _around(
             partial(_tangent, expect.families[k], _of_sizes(posterior, expect.problems[k]), point.x),
             initial=0 if first is None else len(first.where),
             moves=expect.families[k].find(Moves) is not None,  # type: ignore[type-abstract]
+            homes=expect.families[k].find(Fidelities) is not None,
             plug_in=bool(why_not) and why_not != GIVEN,
             edge=tuple(one.name for one in edges),
             churn=churn,

@@ -128,6 +128,8 @@ class Learned:
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
     integrates: bool = False
     """Whether moves and a dispersion learned beside them would be integrated over under a neutral prior."""
+    homes: bool = False
+    """Whether a fidelity to homes was learned, of which counts tell by their scatter alone."""
     integral: Any = field(default=None, repr=False)
     """The draws of the parameters (`headcount.learn._neutral.Integral`); None where a Gaussian describes them."""
     pooled: Callable[..., Any] | None = field(default=None, repr=False)
@@ -274,6 +276,9 @@ def doubts_of(
     if learned.integral is not None:
         doubts += _prior_doubts(learned.integral)
     churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
+    if learned.homes and not seen and not all(site.noise.exact for site in problem.sites):
+        doubts.append(FROM_NOISE)
+        advice += more_information(problem)
     if learned.moves and not (seen and churn is None):
         few = learned.integral is not None or learned.integrates
         noisy = few and not seen and not all(site.noise.exact for site in problem.sites)

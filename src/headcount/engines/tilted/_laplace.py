@@ -54,6 +54,8 @@ class NewtonState:
     """Length of the Newton step that led here, in posterior standard deviations."""
     failed: bool = False
     """Whether no length of the next Newton step lowers the objective."""
+    bends_up: bool = False
+    """Whether the last step took likelihoods that bend up as straight, because the objective bends down along some direction."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,11 @@ class Laplace(GaussianEngine, IterativeEngine):
     def step(self, state: NewtonState) -> NewtonState:
         """One Newton step, shortened until the objective falls and the likelihood is finite."""
         centre = state.centre
+        bends_up = False
         try:
             delta, variance, tau, nu = _newton_point(state)
         except NotPositiveDefinite:
+            bends_up = True
             delta, variance, tau, nu = _newton_point(_bent_down(state))
         pull = nu - tau * delta
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -114,17 +118,19 @@ class Laplace(GaussianEngine, IterativeEngine):
                 new.objective <= state.objective + 1e-12 * (1 + abs(state.objective))
                 or centre.roles.exact.any()
             ):
-                return new
+                return replace(new, bends_up=bends_up)
             length *= 0.5
         return replace(state, residual=size, failed=True)
 
     def done(self, state: NewtonState) -> bool:
-        """At the tolerance; or near it, where no decrease can be measured any more: rounding is the floor."""
+        """At the tolerance; or near it, where no decrease can be measured any more: rounding is the floor. A saddle is no mode."""
+        if state.bends_up:
+            return False
         return state.residual <= self.tolerance or (state.failed and state.residual < ROUNDING)
 
     def stuck(self, state: NewtonState) -> bool:
-        """Where no length of the Newton step lowers the objective."""
-        return state.failed
+        """Where no length of the Newton step lowers the objective, and at a saddle."""
+        return state.failed or (state.bends_up and state.residual <= self.tolerance)
 
     def residual(self, state: NewtonState) -> float:
         """Length of the last Newton step."""
@@ -138,7 +144,7 @@ class Laplace(GaussianEngine, IterativeEngine):
         """The Gaussian with the curvature at the mode."""
         try:
             return gaussian(state)
-        except NotPositiveDefinite:  # on the way: at a mode nothing bends up
+        except NotPositiveDefinite:  # no mode: the status says so
             return gaussian(_bent_down(state))
 
 
