@@ -190,12 +190,11 @@ def _sampled(problem: ClosedProblem) -> Choice | None:
     if work > SAMPLED_WORK or engine.memory(problem) > memory.limit():
         return None
     why = "exact counts leave few tables of moves: paths are sampled"
-    if problem.population <= FEW:
+    evidence = "no evidence: TiltedEP's may be nats off here"
+    if few:
+        evidence = "no evidence, of which TiltedEP gives an approximate one"
         why = "so few individuals that a Gaussian may be off by .05 N, and too many cells for an exact recursion: their paths are sampled"
-    words = (
-        f"(seed {SAMPLING_SEED} where none is given); no evidence, of which TiltedEP gives an approximate one"
-    )
-    return Choice(engine, f"{why} {words}")
+    return Choice(engine, f"{why} (seed {SAMPLING_SEED} where none is given); {evidence}")
 
 
 def _sweeps_of_few_tables(problem: ClosedProblem) -> int:

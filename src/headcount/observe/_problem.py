@@ -251,9 +251,7 @@ class Problem:
     @cached_property
     def core(self) -> ClosedProblem:
         """What engines solve: the same data on the larger graph of the `cloud`."""
-        if (
-            not self._needs_cloud
-        ):  # also networks of unknown size: their individuals have no more states than are seen
+        if not self._needs_cloud:  # of networks of unknown size, too: all states are seen
             return self.on_cells
         cloud = self.cloud
         population = self.typical_population if cloud.numbers is not None else cloud.members[0].law.most

@@ -276,15 +276,12 @@ def doubts_of(
     if learned.integral is not None:
         doubts += _prior_doubts(learned.integral)
     churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
-    if learned.homes and not seen and not all(site.noise.exact for site in problem.sites):
-        doubts.append(FROM_NOISE)
-        advice += more_information(problem)
-    if learned.moves and not (seen and churn is None):
-        few = learned.integral is not None or learned.integrates
+    if (learned.moves or learned.homes) and not (seen and churn is None):
+        few = learned.integral is not None or learned.integrates or learned.homes
         noisy = few and not seen and not all(site.noise.exact for site in problem.sites)
         doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * noisy
     if doubts and not advice:
-        advice += more_information(problem) if learned.moves else [_MORE_DATA]
+        advice += more_information(problem) if learned.moves or learned.homes else [_MORE_DATA]
         if learned.moves and learned.integrates and problem.dispersion is None:
             advice.append(INTEGRATED_DISPERSION)
     return doubts, advice
