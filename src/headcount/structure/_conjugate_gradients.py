@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from headcount._device import host, namespace, on_host
-from headcount.structure._matrix_free_kernels import advance, read, spread, turn_way
+from headcount.structure._matrix_free_kernels import read, spread
 from headcount.structure.base import NotPositiveDefinite
 
 if TYPE_CHECKING:
@@ -140,24 +140,6 @@ def dots(a: Array, b: Array) -> Array:
     return np.einsum("ij,ij->j", a, b) if on_host(a) else np.asarray(host((a * b).sum(axis=0)))
 
 
-def _advance(x: Array, residual: Array, way: Array, image: Array, length: Array) -> Array:
-    """x += length · way, residual −= length · image, in place; the columns' ‖residual‖²."""
-    if on_host(x):
-        return np.asarray(advance(x, residual, way, image, length))
-    x += length * way
-    residual -= length * image
-    return dots(residual, residual)
-
-
-def _turn(way: Array, residual: Array, turn: Array) -> None:
-    """way = residual + turn · way, in place."""
-    if on_host(way):
-        turn_way(way, residual, turn)
-    else:
-        way *= turn
-        way += residual
-
-
 def conjugate(system: System, right: Array, stop: Stop, start: Array | None = None) -> ConjugateSolution:
     """A⁻¹ right, all columns at once, from zero or from ``start``."""
     xp, size = namespace(right), dots(right, right)
@@ -182,10 +164,14 @@ def conjugate(system: System, right: Array, stop: Stop, start: Array | None = No
         flat = live & ~(curvature > 0)  # a direction that redundant exact counts leave empty: rounding
         live &= ~flat
         length = np.where(live, rho / np.where(live, curvature, 1.0), 0.0)
-        new = _advance(x, residual, way, image, xp.asarray(length))
+        share = xp.asarray(length)
+        x += share * way
+        residual -= share * image
+        new = dots(residual, residual)
         old, rho = rho, np.where(live, new, np.where(flat, 0.0, rho))
         turn = np.where(live, rho / np.where(live, old, 1.0), 0.0)
-        _turn(way, residual, xp.asarray(turn))
+        way *= xp.asarray(turn)
+        way += residual
         lengths.append(length)
         turns.append(turn)
     raise FloatingPointError(NOT_SOLVED)

@@ -1,4 +1,4 @@
-r"""Compiled loops of the matrix-free structure: passes over sparse moves, steps of conjugate gradients, draws of moves.
+r"""Compiled loops of the matrix-free structure: passes over sparse moves, sums over what is seen, draws of moves.
 
 Arrays of columns are (entries, columns) in C order, so that one move touches one or two cache lines. A pass over all edges is one call:
 between two sparse products nothing is stored but what the next one reads. Row indices are unsigned; signed ones would be
@@ -148,27 +148,6 @@ def read(ends, columns, values, scale, expected, total, mean, over, x, out):  # 
     return forms
 
 
-@kernel_sums
-def advance(x, residual, way, image, length):  # type: ignore[no-untyped-def]
-    """x += length · way, residual −= length · image; the columns' ‖residual‖²."""
-    width = x.shape[1]
-    size = np.zeros(width)
-    for r in range(len(x)):
-        for c in range(width):
-            x[r, c] += length[c] * way[r, c]
-            residual[r, c] -= length[c] * image[r, c]
-            size[c] += residual[r, c] * residual[r, c]
-    return size
-
-
-@kernel_sums
-def turn_way(way, residual, turn):  # type: ignore[no-untyped-def]
-    """way = residual + turn · way."""
-    for r in range(len(way)):
-        for c in range(way.shape[1]):
-            way[r, c] = residual[r, c] + turn[c] * way[r, c]
-
-
 def words(key, place):  # type: ignore[no-untyped-def]
     """64 pseudo-random bits of a key and of every place, both 64-bit unsigned (the finaliser of splitmix64)."""
     z = key + (place + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -263,22 +242,3 @@ def move_draws(step, key, above, picked, out):  # type: ignore[no-untyped-def]
             for c in range(len(total)):
                 out[at, c] = chances[k] * total[c] + noise[k, c]
             at += 1
-
-
-@kernel_sums
-def add_squares(free, moved, noise, prior, tau, sums):  # type: ignore[no-untyped-def]
-    """The four sums of squares of ``Squares``, over the draws of a block."""
-    for i in range(len(prior)):
-        k, t = prior[i], tau[i]
-        a = b = c = d = 0.0
-        for e in range(free.shape[1]):
-            x, y, z = free[i, e], moved[i, e], noise[i, e]
-            local, left, local_left = x - k * z, t * y + z, t * x + z
-            a += y * y
-            b += local * local
-            c += left * left
-            d += local_left * local_left
-        sums[0, i] += a
-        sums[1, i] += b
-        sums[2, i] += c
-        sums[3, i] += d

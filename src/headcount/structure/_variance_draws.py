@@ -151,12 +151,9 @@ class Squares:
     def add(self, free: Array, moved: Array, noise: Array) -> None:
         """Prior draws, posterior draws and √τ ξ, each (counts, draws)."""
         self.draws += free.shape[1]
-        if on_host(free):
-            kernels.add_squares(free, moved, noise, self.prior, self.tau, self.sums)
-            return
         k, t = self.prior[:, None], self.tau[:, None]
         for row, part in enumerate((moved, free - k * noise, t * moved + noise, t * free + noise)):
-            self.sums[row] += (part * part).sum(axis=1)
+            self.sums[row] += np.einsum("ij,ij->i", part, part)
 
     def absorb(self, other: Squares) -> None:
         """The sums of other draws of the same counts."""
