@@ -85,13 +85,16 @@ class ConjugateSolution(NamedTuple):
 class System:
     """A, for given precisions τ ≥ 0 of the rows seen; ``fixed`` rows are known exactly."""
 
-    prior: PriorOperator
+    covariance: Callable[[Array], Array]
+    """H K Hᵀ, applied to columns."""
     rows: csr_array
     """H."""
     variance: Array
     """k."""
     tau: Array
     fixed: np.ndarray
+    prior: PriorOperator | None = None
+    """K, where its passes and the products with H are compiled together."""
 
     @cached_property
     def d(self) -> Array:
@@ -119,15 +122,12 @@ class System:
     def times(self, x: Array, out: Array) -> Array:
         """A x into ``out``; the columns' xᵀ A x."""
         prior, rows = self.prior, self.rows
+        if prior is None or not prior.compiled:
+            scale = self.scale[:, None]
+            out[:] = scale * self.covariance(scale * x) + self.over[:, None] * x
+            return dots(x, out)
         many = len(prior.seen.chance) > 0
         work = prior.buffer("work", x.shape[1], prior.size)[: prior.size]
-        if not prior.compiled:
-            work[:] = rows.T @ (self.scale[:, None] * x)
-            found = prior.run(work[: prior.entries], work[prior.entries :], keep=many)
-            out[:] = rows @ prior.values(found)
-            out *= self.scale[:, None]
-            out += self.over[:, None] * x
-            return dots(x, out)
         h = (rows.indptr, rows.indices, rows.data, self.scale)
         spread(*h, x, work)
         found = prior.run(work[: prior.entries], work[prior.entries :], keep=many)

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from headcount._linalg import Array
     from headcount.observe import Site
     from headcount.structure._gaussian_tree import Solution
-    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 FOLLOWS = 1e-13
@@ -90,11 +89,6 @@ class JunctionStructure(Structure, kind="junction tree"):
         places = (Placement(0, np.arange(a, b)) for a, b in pairwise(ends.tolist()))
         self.placed = PlacedSites(tuple(places), self.known)
         self.gaussian = self.placed.settle([Node(-1, self.root)], scale=self.population)
-
-    @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> JunctionStructure:
-        """See :class:`Structure`."""
-        return cls(law, *known, flock=flock, spread=spread)
 
     def _solution(self, tau: Sequence[Array], nu: Sequence[Array], *, keep: bool) -> Solution:
         return self.gaussian.solve(*self.placed.by_node(self.gaussian, tau, nu), keep=keep)

@@ -8,7 +8,6 @@ made again from their seed, block by block, when a table is asked for; only thei
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,48 +18,29 @@ from headcount import memory
 from headcount.checks import instance
 from headcount.individual import Model, ModelError
 from headcount.structure._clique_passes import CliquePasses, table_adder
-from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
+from headcount.structure._conjugate_gradients import Stop, System, conjugate
 from headcount.structure._junction import WholeTable
 from headcount.structure._matrix_free import ByDraws
 from headcount.structure._variance_draws import (
-    DRAWN,
-    FIRST_NEAR,
     LEAST_FINAL,
-    NEARLY,
-    REDRAWN,
     SHARPER,
     WIDEST,
     DrawBlock,
     Squares,
-    block_width,
     corrected,
-    most_final,
-    posterior_block,
+    missing_draws,
 )
 from headcount.structure.base import Field, KnownCounts, Moments, Recall, Sampling, by_site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from headcount._linalg import Array
     from headcount.observe import Site
-    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 COVARIANCES = Stop(absolute=1e-10)
 """Of covariances: as sharp as means."""
-
-
-@dataclass(frozen=True)
-class CountSystem(System):
-    """A, with K applied by passes between cliques; ``prior`` is the `CliquePasses`, the rows are the observed counts themselves."""
-
-    def times(self, x: Array, out: Array) -> Array:
-        """A x into ``out``; the columns' xᵀ A x."""
-        passes: Any = self.prior
-        scale = self.scale[:, None]
-        out[:] = scale * passes.covariance_times(scale * x) + self.over[:, None] * x
-        return dots(x, out)
 
 
 class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
@@ -109,13 +89,6 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
             [np.zeros(0), *(self.known.exact.get(k, np.zeros(len(s))) for k, s in enumerate(self.sites))]
         )
 
-    @classmethod
-    def chosen(
-        cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float
-    ) -> JunctionDrawsStructure:
-        """See :class:`Structure`."""
-        return cls(law, *known, flock=flock, spread=spread, sampling=solver.sampling, recall=solver.recall)
-
     @cached_property
     def seen_variance(self) -> Array:
         """See :class:`ByDraws`."""
@@ -127,9 +100,11 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
         return CliquePasses(law, possible, self.individuals, sites, self.spread, sparse=True)
 
     def system(self, tau: Array) -> System:
-        """See :class:`ByDraws`."""
+        """See :class:`ByDraws`; the rows are the observed counts themselves."""
         rows = sparse.csr_array(sparse.eye_array(len(tau)))
-        return CountSystem(self.passes, rows, self.seen_variance, np.maximum(tau, 0.0), self.fixed)  # type: ignore[arg-type]
+        return System(
+            self.passes.covariance_times, rows, self.seen_variance, np.maximum(tau, 0.0), self.fixed
+        )
 
     def seen_covariance_times(self, weights: Array) -> Array:
         """See :class:`ByDraws`."""
@@ -140,20 +115,14 @@ class JunctionDrawsStructure(ByDraws, kind="matrix-free junction tree"):
         seed = np.random.SeedSequence([self.sampling.seed, number])
         return self.passes.draw(size, np.random.default_rng(seed))
 
-    def blocks(
-        self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
-    ) -> Iterator[DrawBlock]:
-        """Posterior draws of the observed counts, block by block; see :meth:`MatrixFreeStructure.blocks`."""
-        system, width = self.system(tau), block_width(sum(self.passes.possible.counts))
-        for number, start in enumerate(range(0, draws, width), first):
-            size = min(width, draws - start)
-            last = None if recall is None else recall.solution(number, (len(tau), size))
-            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
-            free = self.passes.counts(self.prior_draws(number, size))
-            block = posterior_block(system, free, self.sampling.seed, number, stop, last)
-            if recall is not None:
-                recall.blocks[number] = block.solution
-            yield block
+    @property
+    def entries(self) -> int:
+        """Of all cliques."""
+        return sum(self.passes.possible.counts)
+
+    def prior_counts(self, number: int, size: int) -> Array:
+        """See :class:`ByDraws`: the observed ones."""
+        return self.passes.counts(self.prior_draws(number, size))
 
     def squares(self, tau: Array, blocks: Iterable[DrawBlock]) -> Squares:
         """Sums over draws of the observed counts."""
@@ -211,17 +180,16 @@ class JunctionDrawsField(Field):
         asked = here.sampling.final or (None if recall is None else recall.final)
         found = list(here.blocks(self.tau, asked or LEAST_FINAL))
         while asked is None:
-            draws, error = sum(len(block.logs) for block in found), here.sampling.error
+            draws = sum(len(block.logs) for block in found)
             self._found = self._summed(self._variables, found)
             of_nodes = [
                 np.ravel(off) / np.sqrt(np.where(v > 0, v, 1.0)).ravel() for v, off in self._found.values()
             ]
             errors = here.squares(self.tau, found).variances()[1], np.concatenate(of_nodes)
-            worst = max(float(np.sqrt(np.mean(off**2))) for off in errors if len(off))
-            needed = min(int(np.ceil(draws * (worst / error) ** 2)), most_final(error))
-            if needed <= NEARLY * draws:
+            more = missing_draws(draws, errors, here.sampling.error)
+            if not more:
                 break
-            found += here.blocks(self.tau, needed - draws, first=len(found))
+            found += here.blocks(self.tau, more, first=len(found))
         if recall is not None:
             recall.final = sum(len(block.logs) for block in found)
         return found

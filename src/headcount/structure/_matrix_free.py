@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from headcount._linalg import Array
     from headcount.individual.rooted_tree import Place
     from headcount.observe import Site
-    from headcount.structure.base import Solver
     from headcount.tables import Scope
 
 NO_VARIANCE = 1e-14
@@ -97,11 +96,22 @@ class ByDraws(Structure):
     any_fixed: bool
     plain: Any
     """Rows that are counts of the sites, among those whose squares are summed."""
+    sampling: Sampling
+    recall: Recall | None
 
     @property
     @abstractmethod
     def knows_variances(self) -> bool:
         """Whether prior variances are exact."""
+
+    @property
+    @abstractmethod
+    def entries(self) -> int:
+        """Numbers in one draw of the prior."""
+
+    @abstractmethod
+    def prior_counts(self, number: int, size: int) -> Array:
+        """Block ``number`` of draws of the prior: the counts that systems are about, as `posterior_block` takes them."""
 
     @property
     @abstractmethod
@@ -115,6 +125,29 @@ class ByDraws(Structure):
     @abstractmethod
     def seen_covariance_times(self, weights: Array) -> Array:
         """H K Hᵀ w."""
+
+    @property
+    def block(self) -> int:
+        """Draws per block."""
+        return block_width(self.entries)
+
+    def blocks(
+        self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
+    ) -> Iterator[DrawBlock]:
+        """Posterior draws, block by block from number ``first``; sites with a negative precision are left out.
+
+        With a recall, those of a sweep: each block starts from the solution that the last sweep left.
+        """
+        system, width = self.system(tau), self.block
+        for number, start in enumerate(range(0, draws, width), first):
+            size = min(width, draws - start)
+            last = None if recall is None else recall.solution(number, (len(tau), size))
+            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
+            free = self.prior_counts(number, size)
+            block = posterior_block(system, free, self.sampling.seed, number, stop, last)
+            if recall is not None:
+                recall.blocks[number] = block.solution
+            yield block
 
     def weights(self, tau: Array, right: Array, value: Array, recall: Recall | None = None) -> Array:
         """q with δ = K Hᵀ q: q = right − τ Hδ at ordinary rows, Hδ = value at the exact ones; columns at once.
@@ -222,13 +255,6 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
         self.fixed, self.any_fixed, self.plain = sensors.fixed, sensors.any_fixed, sensors.plain
         self.prior = PriorOperator(law, self.population, sensors.edges)
 
-    @classmethod
-    def chosen(
-        cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float
-    ) -> MatrixFreeStructure:
-        """See :class:`Structure`."""
-        return cls(law, *known, sampling=solver.sampling, recall=solver.recall)
-
     def __reduce__(self) -> Any:
         """Pickled by its arguments: the operators are made again on arrival, and the recall is left out."""
         arguments = (self.prior.law, self.individuals, self.sites, self.known)
@@ -282,42 +308,28 @@ class MatrixFreeStructure(ByDraws, kind="matrix-free"):
 
     def system(self, tau: Array) -> System:
         """A at the positive ones among the precisions."""
+        positive = np.maximum(tau, 0.0)
         return System(
-            self.prior, self.sensors.seen, self.seen_variance, np.maximum(tau, 0.0), self.sensors.fixed
+            self.seen_covariance_times,
+            self.sensors.seen,
+            self.seen_variance,
+            positive,
+            self.fixed,
+            self.prior,
         )
 
     def seen_covariance_times(self, weights: Array) -> Array:
         """H K Hᵀ w."""
         return self.sensors.seen @ self.prior.times(self.sensors.seen.T @ weights)
 
-    def blocks(
-        self, tau: Array, draws: int, *, first: int = 0, recall: Recall | None = None
-    ) -> Iterator[DrawBlock]:
-        """Posterior draws, block by block from number ``first``; sites with a negative precision are left out.
-
-        With a recall, those of a sweep: each block starts from the solution that the last sweep left.
-        """
-        system, width = self.system(tau), self.block
-        for number, start in enumerate(range(0, draws, width), first):
-            size = min(width, draws - start)
-            last = None if recall is None else recall.solution(number, (len(tau), size))
-            stop = DRAWN if recall is None else FIRST_NEAR if recall.near and last is None else REDRAWN
-            block = posterior_block(
-                system,
-                prior_draws(self.prior, self.sampling.seed, number, size),
-                self.sampling.seed,
-                number,
-                stop,
-                last,
-            )
-            if recall is not None:
-                recall.blocks[number] = block.solution
-            yield block
-
     @property
-    def block(self) -> int:
-        """Draws per block."""
-        return block_width(self.prior.size)
+    def entries(self) -> int:
+        """Of all nodes, and seen moves."""
+        return self.prior.size
+
+    def prior_counts(self, number: int, size: int) -> Array:
+        """See :class:`ByDraws`: of all nodes, and of seen moves."""
+        return prior_draws(self.prior, self.sampling.seed, number, size)
 
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """See :class:`Structure`; variances (and, without a recall, log Z) from the draws of a sweep."""

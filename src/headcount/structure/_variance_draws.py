@@ -29,7 +29,7 @@ from headcount.structure._conjugate_gradients import Stop, System, conjugate, do
 from headcount.structure.base import NotPositiveDefinite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from headcount._types import Array, Mask
     from headcount.structure._matrix_free import MatrixFreeStructure, Sensors
@@ -225,9 +225,15 @@ def regressed(logs: Array, rows: int, *, known: bool = True) -> tuple[float, flo
     return float(left.mean()), float(left.std() / np.sqrt(max(draws - 3, 1)))
 
 
-def most_final(error: float) -> int:
-    """Final draws that reach a relative error of sds without any control variate, 1/(2 error²), in whole blocks: 192 for 5 %."""
-    return int(max(np.floor(0.5 / error**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
+def missing_draws(draws: int, errors: Iterable[Array], wanted: float) -> int:
+    """Draws more that bring relative errors of sds (rms, the worst of several sets of them) down to the wanted one.
+
+    At most as many in all as reach it without any control variate, 1/(2 error²) in whole blocks: 192 for 5 %.
+    """
+    worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
+    most = int(max(np.floor(0.5 / wanted**2 / NARROWEST) * NARROWEST, LEAST_FINAL))
+    needed = min(int(np.ceil(draws * (worst / wanted) ** 2)), most)
+    return needed - draws if needed > NEARLY * draws else 0
 
 
 def corrected(variance: Array, tau: Array) -> Array:
@@ -413,14 +419,11 @@ class Tally:
 
     def missing(self) -> int:
         """How many draws more would bring sds, of cells and of each table of flows, to the error that is wanted (rms)."""
-        sampling = self.structure.sampling
         looked = (
             np.unique(np.linspace(1, len(self.flows), LOOKED_AT).astype(int)).tolist() if self.flows else ()
         )
         errors = (self.squares.variances()[1], *(self.flows[v].variances()[1] for v in looked))
-        worst = max(float(np.sqrt(np.mean(e**2))) for e in errors if len(e))
-        needed = min(int(np.ceil(self.draws * (worst / sampling.error) ** 2)), most_final(sampling.error))
-        return needed - self.draws if needed > NEARLY * self.draws else 0
+        return missing_draws(self.draws, errors, self.structure.sampling.error)
 
     def survey(self, nu: Array, seen_mean: Array) -> Survey:
         """Variances with their errors, and log Z."""

@@ -238,11 +238,6 @@ class Structure(ABC):
         if kind is not None:
             Structure.kinds[kind] = cls
 
-    @classmethod
-    def chosen(cls, law: Any, *known: Any, solver: Solver, flock: float, spread: float) -> Structure:
-        """The structure of a law, given N, the sites and what is known; it takes of the other settings what concerns it."""
-        return cls(law, *known)
-
     @abstractmethod
     def solve(self, tau: Sequence[Array], nu: Sequence[Array]) -> Moments:
         """Moments at the sites, under ``exp(−½ tau δ² + nu δ)`` on every site's entries.
@@ -328,14 +323,16 @@ def structure_for(
     """
     instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
-    if isinstance(law, FactoredTree):
-        return Structure.kinds["matrix-free"].chosen(
-            law, population, sites, known, solver=wanted, flock=flock, spread=spread
-        )
-    tree = law if isinstance(law, RootedTree) else law.rooted()
-    kind: str = kind_of(tree, wanted.structure, counts=sum(map(len, sites)))
+    kind: str = "matrix-free"
+    tree = law.rooted() if isinstance(law, Model) else law
+    if not isinstance(tree, FactoredTree):
+        kind = kind_of(tree, wanted.structure, counts=sum(map(len, sites)))
+    settings: dict[str, Any] = {}
+    if kind == "matrix-free":
+        settings = {"sampling": wanted.sampling, "recall": wanted.recall}
     if tree is None:
         kind = "junction tree" if kind == "tree" else "matrix-free junction tree"
-    chosen = Structure.kinds[kind].chosen
-    law = law if tree is None else tree
-    return chosen(law, population, sites, known, solver=wanted, flock=flock, spread=spread)
+        settings |= {"flock": flock, "spread": spread}
+    chosen: Any = Structure.kinds[kind]
+    made: Structure = chosen(law if tree is None else tree, population, sites, known, **settings)
+    return made
