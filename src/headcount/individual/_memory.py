@@ -147,14 +147,13 @@ class MemoryChain(HiddenStateChain):
         step = small_dense(
             _placed(rows.data[kept], rows.row[kept], _at(place, here, rows.col[kept]), (count, count))
         )
-        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
         labels = tuple((self.cells[i], self.cells[j]) for i, j in pairs)
         states: dict[Variable, Any] = dict.fromkeys(self.times, labels)
         later = [step] * (len(self.times) - 2)
         if self.first_pairs is not None:
-            tree = RootedTree(self.times, parent, self.first_pairs, (None, step, *later))
+            tree = RootedTree.chain(self.times, self.first_pairs, [step, *later])
             return MarkovChain.from_rooted(tree, states)
-        tree = RootedTree(self.times, parent, self.initial, (None, enter, *later))
+        tree = RootedTree.chain(self.times, self.initial, [enter, *later])
         return MarkovChain.from_rooted(tree, states | {self.times[0]: self.cells})
 
     @property
@@ -283,8 +282,7 @@ class HomeChain(HiddenStateChain):
         first[home == cell] *= (
             0.5  # at home at first: half of them as if they had gone back, which makes no difference
         )
-        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
-        tree = RootedTree(self.times, parent, first, (None, *(made[id(step)] for step in self.transitions)))
+        tree = RootedTree.chain(self.times, first, [made[id(step)] for step in self.transitions])
         labels = tuple(
             (self.cells[h], self.cells[i], *(("back",) if k >= count else ()))
             for k, (h, i) in enumerate(zip(home, cell, strict=True))

@@ -109,8 +109,7 @@ class ArrivingChain(HiddenStateChain):
             entering = np.zeros(len(gone))
             entering[enter] = self.arrivals[t]
             steps.append(_full_step(moves, gone, entering, ahead[t], ahead[t + 1]))
-        parent = np.arange(-1, len(self.times) - 1, dtype=np.intp)
-        tree = RootedTree(self.times, parent, initial, (None, *steps))
+        tree = RootedTree.chain(self.times, initial, steps)
         return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, (*labels, NOT_YET, GONE)))
 
 

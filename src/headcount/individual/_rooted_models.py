@@ -398,8 +398,7 @@ class MarkovChain(RootedModel):
         if not steps:  # no step uses the one matrix, but a wrong one is still a mistake
             raise_all(_matrices(given, [labels[0], labels[0]], single=True)[1])
         self._states = dict(zip(names, labels, strict=True))
-        parent = np.arange(-1, len(names) - 1, dtype=np.intp)
-        self._tree = RootedTree(names, parent, unit_rows(frozen(law)), (None, *matrices))
+        self._tree = RootedTree.chain(names, unit_rows(frozen(law)), matrices)
         self.concentration = None if concentration is None else _concentration(concentration, sizes[:-1])
 
     def as_chain(self) -> MarkovChain:
@@ -512,7 +511,7 @@ class HiddenStateChain(MarkovChain):
         table = self.full.marginal(scope)
         for axis, v in enumerate(scope):
             codes = self.codes[self.full.rooted().index[v]]
-            cells = _cell_map(codes, len(self.states[v])).toarray()
+            cells = cell_map(codes, len(self.states[v])).toarray()
             table = np.moveaxis(np.tensordot(cells, table, (1, axis)), 0, axis)
         return np.asarray(table)
 
@@ -530,7 +529,7 @@ class HiddenStateChain(MarkovChain):
         """Set the chain's own first law and steps to those of the cells: the law of every single move; where nobody is, nobody moves."""
         tree, laws, steps = self.full.rooted(), node_marginals(self.full.rooted()), []
         maps = [
-            _cell_map(codes, len(cells))
+            cell_map(codes, len(cells))
             for codes, cells in zip(self.codes, self._states.values(), strict=True)
         ]
         for v in range(1, len(laws)):
@@ -557,7 +556,7 @@ def small_dense(matrix: Any) -> Matrix:
     return np.asarray(dense(matrix)) if max(matrix.shape) <= MOST_DENSE else sparse.csr_array(matrix)
 
 
-def _cell_map(codes: Index, cells: int) -> Any:
+def cell_map(codes: Index, cells: int) -> Any:
     """Which cell each state is, shape (cells, states)."""
     seen = np.flatnonzero(codes >= 0)
     return sparse.csr_array((np.ones(len(seen)), (codes[seen], seen)), shape=(cells, len(codes)))

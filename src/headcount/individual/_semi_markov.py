@@ -137,8 +137,7 @@ class SemiMarkovChain(ArrivingChain):
             return self._opened(
                 labels, self.first, [within] * steps, [gone] * steps, np.arange(len(self.cells)) * ages
             )
-        parent = np.arange(-1, steps, dtype=np.intp)
-        tree = RootedTree(self.times, parent, self.first.ravel(), (None, *[within] * steps))
+        tree = RootedTree.chain(self.times, self.first.ravel(), [within] * steps)
         return MarkovChain.from_rooted(tree, dict.fromkeys(self.times, tuple(labels)))
 
     @property

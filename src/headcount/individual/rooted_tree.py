@@ -168,6 +168,14 @@ class RootedTree:
     home: RootedTree | None = None
     """Of a tree on a device: the one of NumPy's arrays that was put there."""
 
+    @classmethod
+    def chain(
+        cls, times: Sequence[Hashable], initial: NDArray[np.float64], steps: Sequence[Matrix]
+    ) -> RootedTree:
+        """The tree in which every node is the child of the one before it."""
+        parent = np.arange(-1, len(times) - 1, dtype=np.intp)
+        return cls(tuple(times), parent, initial, (None, *steps))
+
     def on(self, device: Device) -> RootedTree:
         """The same tree with its law on a device; equal steps stay one matrix."""
         placed = {id(m): device.put(m) for m in self.transitions[1:]}

@@ -376,8 +376,8 @@ class UnitNoise(Observation):
 
     def moments(self, n: ArrayLike) -> tuple[Array, Array]:
         """Given c n."""
-        mean, variance = self.inner.moments(self.size * np.asarray(n, dtype=float))
-        return mean, variance
+        moments: tuple[Array, Array] = self.inner.moments(self.size * np.asarray(n, dtype=float))
+        return moments
 
     def implied(self) -> Array:
         """That of n over c."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.special import betainc, digamma, gammainc, gammaincc, log_ndtr
+from scipy.special import betainc, digamma, gammainc, gammaincc, log_ndtr, zeta
 
 from headcount.checks import LARGEST_COUNT, brief
 from headcount.errors import ProblemError
@@ -263,11 +263,11 @@ class Binomial(Observation):
         return np.where(y == 0, np.log1p(-p), np.where(n >= y, value, np.nan))
 
     def curvature(self, n: ArrayLike) -> Array:
-        """psi'(n + 1) − psi'(n − y + 1)."""
+        """psi'(n + 1) − psi'(n − y + 1), psi'(x) = zeta(2, x)."""
         y = self.counts
         n = np.asarray(n, dtype=float)
         m = np.where((n >= y) & (y > 0), n, y)
-        value = _trigamma(m + 1) - _trigamma(m + 1 - y)
+        value = zeta(2.0, m + 1) - zeta(2.0, m + 1 - y)
         return np.where(y == 0, 0.0, np.where(n >= y, value, np.nan))
 
     def implied(self) -> Array:
@@ -313,19 +313,6 @@ class Binomial(Observation):
         yield Fault(p == 1, "detection = 1 means every individual is counted: use Exact", p)
         text = f"a detected count cannot exceed the population N = {population}; correct it or the population"
         yield Fault(self.counts > population, text, self.counts)
-
-
-def _trigamma(x: Array) -> Array:
-    """psi'(x) for x ≥ 1: twelve steps of psi'(x) = 1/x² + psi'(x + 1), then its series; to 1e-15, 20 times faster than zeta(2, x)."""
-    total = np.zeros_like(x)
-    for k in range(12):
-        total += 1.0 / (x + k) ** 2
-    z = x + 12.0
-    square = 1.0 / (z * z)
-    series = np.zeros_like(x)
-    for coefficient in (5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6):
-        series = (series + coefficient) * square
-    return total + (1.0 + 0.5 / z + series) / z
 
 
 def _digamma_rest(x: Array) -> Array:

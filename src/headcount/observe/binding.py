@@ -461,52 +461,37 @@ def positions(labels: Iterable[Any], known: Sequence[Hashable], what: Hashable) 
     return np.array([place[key] for key in keys], dtype=np.intp)
 
 
+_MISTAKES = {
+    "text, number": "they are texts, and the model's are numbers: convert them with astype(int), or give the model texts",
+    "number, text": "they are numbers, and the model's are texts: convert them with astype(str), or give the model numbers",
+    "aware, naive": "they have a time zone and the model's have none: take it off with tz_localize(None), or give the model times with it",
+    "naive, aware": "they have no time zone and the model's have one: give them theirs with tz_localize(zone), or take it off the model's",
+}
+"""Likely mistakes behind unknown labels, by what they are and what the model's are."""
+
+
 def _likely(unknown: Sequence[Any], known: Sequence[Any]) -> str:
-    """The likely mistake behind labels that the model has not: texts for numbers, or times with a zone for times without one."""
-    kinds = _kind_of_labels(unknown), _kind_of_labels(known)
-    if (
-        kinds[0] != kinds[1]
-        and {*kinds} == {"text", "number"}
-        and not {*map(str, unknown)} <= {*map(str, known)}
-    ):
-        return ""
-    return {
-        (
-            "text",
-            "number",
-        ): "; they are texts, and the model's are numbers: convert them with astype(int), or give the model texts",
-        (
-            "number",
-            "text",
-        ): "; they are numbers, and the model's are texts: convert them with astype(str), or give the model numbers",
-        (
-            "aware",
-            "naive",
-        ): "; they have a time zone and the model's have none: take it off with tz_localize(None), or give the model "
-        "times with it",
-        (
-            "naive",
-            "aware",
-        ): "; they have no time zone and the model's have one: give them theirs with tz_localize(zone), or take it off "
-        "the model's",
-    }.get(kinds, "")
+    """The likely mistake behind labels that the model has not; numbers and texts only where they read alike."""
+    kinds = f"{_kind_of_labels(unknown)}, {_kind_of_labels(known)}"
+    alike = "text" not in kinds or {*map(str, unknown)} <= {*map(str, known)}
+    return f"; {_MISTAKES[kinds]}" if alike and kinds in _MISTAKES else ""
 
 
 def _kind_of_labels(labels: Sequence[Any]) -> str:
-    """What all labels are: text, number, times with a zone (aware) or without (naive); "" where they differ."""
-    kinds = {
-        "text"
-        if isinstance(label, str)
-        else "number"
-        if isinstance(label, (int, np.integer))
-        else "other"
-        if not hasattr(label, "tzinfo")
-        else "naive"
-        if label.tzinfo is None
-        else "aware"
-        for label in labels
-    }
+    """What all labels are; "" where they differ."""
+    kinds = set(map(_kind_of_label, labels))
     return kinds.pop() if len(kinds) == 1 else ""
+
+
+def _kind_of_label(label: Any) -> str:
+    """Text, number, a time with a zone (aware) or without (naive), or something else."""
+    if isinstance(label, str):
+        return "text"
+    if isinstance(label, (int, np.integer)):
+        return "number"
+    if not hasattr(label, "tzinfo"):
+        return "other"
+    return "naive" if label.tzinfo is None else "aware"
 
 
 def _places(keys: Sequence[Hashable], known: Sequence[Hashable]) -> dict[Hashable, int]:

@@ -47,7 +47,7 @@ from headcount.individual import (
     Tree,
     record_log_prob,
 )
-from headcount.individual._rooted_models import MOST_DENSE
+from headcount.individual._rooted_models import MOST_DENSE, cell_map
 from headcount.observe._base import Observation
 from headcount.observe._noises import Exact
 from headcount.observe.binding import Site
@@ -541,7 +541,7 @@ def on_larger(records: Records, model: Model) -> Records:
     assert larger is not None
     names = larger.tree.variables
     return records.through(
-        [_cell_map(c, len(model.states[v])) for v, c in zip(names, larger.cells, strict=True)]
+        [cell_map(c, len(model.states[v])) for v, c in zip(names, larger.cells, strict=True)]
     )
 
 
@@ -562,12 +562,6 @@ def tagged(member: Member, records: Records) -> tuple[list[Member], float]:
         Exactly(int(left.mean) - len(records)) if left.variance == 0 else Others(left, len(records))
     )
     return [*members, replace(member, law=rest)], log_prob
-
-
-def _cell_map(codes: Index, cells: int) -> csr_array:
-    """Which cell each state is, shape (cells, states)."""
-    seen = np.flatnonzero(codes >= 0)
-    return csr_array((np.ones(len(seen)), (codes[seen], seen)), shape=(cells, len(codes)))
 
 
 def equal_records(records: Records) -> list[list[int]]:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from headcount._compile import bare, kernel, worth
+from headcount._compile import bare, worth
 from headcount._device import host, namespace, on_host
 from headcount._linalg import BLOCK, cholesky, fortran, forward_solve, gram, mirror, subtract_product
 from headcount._types import Array, Index
@@ -30,7 +30,7 @@ from headcount.checks import brief, numbers
 from headcount.individual import ModelError
 
 NUMPY_SECONDS = 1e-5
-"""Seconds for eliminating one node, or for putting one back, in NumPy (measured: .34 ms for 36 nodes, 1.5 ms for 144)."""
+"""Seconds for eliminating one node in NumPy (measured: .34 ms for 36 nodes, 1.5 ms for 144)."""
 LEAST_PIVOT = 1e-6
 """Of a Cholesky factor, squared, relative to the diagonal: above it, at most six of sixteen digits are lost to subtractions."""
 
@@ -168,10 +168,8 @@ class LaplacianFactor:
             inverse[kept[:, None], kept] = white.T @ white
             own = np.diagonal(inverse)
             return own[:, None] + own - 2.0 * inverse
-        compiled = worth(resistances_between, NUMPY_SECONDS * self.rank)
-        between = resistances_between if compiled else resistances_in_numpy
         found = np.empty((len(self.order),) * 2)
-        found[np.ix_(self.order, self.order)] = between(np.ascontiguousarray(self._lower))
+        found[np.ix_(self.order, self.order)] = _resistances_between(self._lower)
         return np.where(self._part[:, None] == self._part[None, :], found, np.inf)
 
 
@@ -224,8 +222,11 @@ def eliminate_in_numpy(columns: Array, start: int, stop: int) -> bool:
     return True
 
 
-def resistances_in_numpy(lower: Array) -> Array:
-    """``resistances_between`` without a compiler."""
+def _resistances_between(lower: Array) -> Array:
+    """Effective resistances in elimination order, from the factor; nodes of different parts get a meaningless number.
+
+    Nodes are put back in the reverse order of elimination: R_ik = (Rc)_i + 1/d_k − ½ cᵀRc, c the shares and d_k the pivot of k.
+    """
     size, rank = lower.shape
     found = np.zeros((size, size))
     for k in range(rank - 1, -1, -1):
@@ -320,28 +321,3 @@ def eliminate_columns(columns, start, stop):  # type: ignore[no-untyped-def]
                 for i in range(j + 1, size):
                     columns[j, i] -= columns[k, i] * share
     return True
-
-
-@kernel
-def resistances_between(lower):  # type: ignore[no-untyped-def]
-    """Effective resistances in elimination order, from the factor; nodes of different parts get a meaningless number.
-
-    Nodes are put back in the reverse order of elimination: R_ik = (Rc)_i + 1/d_k − ½ cᵀRc, c the shares and d_k the pivot of k.
-    """
-    size, rank = lower.shape
-    found = np.zeros((size, size))
-    share, seen = np.zeros(size), np.zeros(size)
-    for k in range(rank - 1, -1, -1):
-        seen[:] = 0.0
-        for j in range(k + 1, size):
-            share[j] = -lower[j, k] / lower[k, k]
-            if share[j] != 0:
-                for i in range(k + 1, size):
-                    seen[i] += share[j] * found[j, i]
-        own = 1.0 / lower[k, k] ** 2
-        for j in range(k + 1, size):
-            own -= 0.5 * share[j] * seen[j]
-        for i in range(k + 1, size):
-            found[i, k] = seen[i] + own
-            found[k, i] = found[i, k]
-    return found

@@ -89,13 +89,8 @@ class Context(NamedTuple):
 
     def take(self, rows: Index) -> Context:
         """Some of the entries."""
-        return Context(
-            self.expected[rows],
-            self.mean[rows],
-            self.variance[rows],
-            self.population,
-            self.dispersion[rows],
-        )
+        expected, mean, variance, population, dispersion = self
+        return Context(expected[rows], mean[rows], variance[rows], population, dispersion[rows])
 
 
 class Law(NamedTuple):

@@ -24,6 +24,7 @@ the most (a profile; SciPy's products do let other threads run).
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -565,14 +566,7 @@ class PassesCost(NamedTuple):
 
     def __add__(self, other: object) -> PassesCost:
         assert isinstance(other, PassesCost)
-        return PassesCost(
-            self.entries,
-            self.listed + other.listed,
-            self.sparse + other.sparse,
-            self.dense + other.dense,
-            self.steps + other.steps,
-            self.numbers + other.numbers,
-        )
+        return PassesCost(self.entries, *map(operator.add, self[1:], other[1:]))
 
 
 def passes_cost(possible: Possible, sites: tuple[tuple[Scope, int], ...]) -> tuple[PassesCost, PassesCost]:
