@@ -53,6 +53,9 @@ from headcount.population.laplacian import inverse_or_zero, matrix_of
 from headcount.tables import Domain, Scope, dense
 
 Drop = Literal["most probable", "last"] | Mapping[Hashable, int]
+SUPPORT_TOLERANCE = 1e-8
+"""How far, relative to N, nodes' counts may contradict the model's support before a flow is refused: above the rounding of
+sums over 10⁶ cells (10⁻¹⁰), and below one individual for every N up to 10⁸."""
 ON_SUBSPACE = 1e-9
 """How far, relative to N, a part's counts may miss what its parent sends there before the density is zero (as `GCGM.log_density`)."""
 
@@ -528,6 +531,47 @@ def node_conditional(table: Any, gain: Any = None) -> NodeConditional:
     weights.eliminate_zeros()
     noise = sparse.csr_array(sparse.diags_array(np.asarray(weights.sum(axis=1)).reshape(-1)) - weights)
     return NodeConditional(transition, noise)
+
+
+def edge_mean(edge: EdgeConditional, first: Array, second: Array) -> Array:
+    """E[z_uv | z_u, z_v], shape (L_u, L_v); its margins are z_u and z_v.
+
+    Raises
+    ------
+    ModelError
+        If no table on the model's support has these margins.
+    """
+    z_u, z_v = numbers(first, "first"), numbers(second, "second")
+    if z_u.shape != edge.table.shape[:1] or z_v.shape != edge.table.shape[1:]:
+        raise ModelError(
+            f"first has shape {z_u.shape} and second {z_v.shape}; give the counts of {edge.table.shape} states"
+        )
+    a, b = z_u - edge.table.sum(axis=1), z_v - edge.table.sum(axis=0)
+    tolerance = SUPPORT_TOLERANCE * max(float(edge.table.sum()), 1.0)
+    problems = [
+        f"state {i} of the first node holds {a[i]:.6g}, but the model never puts anyone there"
+        for i in np.flatnonzero((edge.over_rows <= 0) & (np.abs(a) > tolerance))
+    ]
+    gaps = b - edge.gain.T @ a
+    problems += [
+        f"states {part.tolist()} of the second node hold {gaps[part].sum():.6g} more than can come from the first node"
+        for part in edge.noise.parts
+        if abs(gaps[part].sum()) > tolerance
+    ]
+    raise_all(problems)
+    return edge.table + edge.flow(a, b)
+
+
+def edge_covariance(edge: EdgeConditional) -> Array:
+    """The whole covariance of z_uv given z_u and z_v, shape (L_u L_v, L_u L_v), C order."""
+    rows, columns = edge.table.shape
+    memory.require(8 * (rows * columns) ** 2, "the covariance of an edge's table")
+    incidence = np.concatenate(
+        [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
+    )
+    driven = incidence * edge.table.reshape(-1)
+    through = driven.T @ np.concatenate(edge.potentials(driven[:rows], driven[rows:]))
+    return np.diag(edge.table.reshape(-1)) - 0.5 * (through + through.T)
 
 
 def sample_gaussian(

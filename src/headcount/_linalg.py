@@ -139,16 +139,12 @@ def subtract_product(columns: Array, a: Array, b: Array) -> None:
 
 
 def divide_right(b: Array, factor: Array) -> Array:
-    """``b L⁻ᵀ`` for lower triangular ``L``, block by block; ``b`` is overwritten."""
+    """``b L⁻ᵀ`` for lower triangular ``L``; ``b`` is overwritten."""
     if not on_host(b):
         return _device.solve_triangular(factor, b.T, transpose=False).T
-    size = factor.shape[0]
-    for start in range(0, size if b.size else 0, BLOCK):
-        stop = min(start + BLOCK, size)
-        columns = b[:, start:stop]
-        subtract_product(columns, b[:, :start], factor[start:stop, :start])
-        dtrsm(1.0, factor[start:stop, start:stop], columns, side=1, lower=1, trans_a=1, overwrite_b=1)
-    return b
+    if b.size == 0:
+        return b
+    return cast("Array", dtrsm(1.0, factor, b, side=1, lower=1, trans_a=1, overwrite_b=1))
 
 
 def mirror(a: Array) -> Array:

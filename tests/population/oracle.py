@@ -7,7 +7,9 @@ import itertools
 import numpy as np
 
 from headcount.individual import Model
-from headcount.population import CountTables
+from headcount.numerics import log_factorial
+from headcount.population import CGM, CountTables
+from headcount.tables import dense
 
 
 def joint(model: Model) -> tuple[np.ndarray, np.ndarray]:
@@ -55,3 +57,21 @@ def key(tables: CountTables) -> tuple[int, ...]:
     """All clique counts of one set of tables, as `ordered_samples` names them."""
     cliques = tables.model.junction_tree.cliques
     return tuple(np.concatenate([tables.table(c).reshape(-1) for c in cliques]).tolist())
+
+
+def log_base_measure(law: CGM, tables: CountTables) -> float:
+    """Log h(n), the log of the number of ordered samples with these counts; −∞ if there is none."""
+    if tables.population != law.population or tables.disagreements():
+        return -np.inf
+    signed = [(sign, dense(tables.table(scope)).reshape(-1)) for scope, sign in law.signed_scopes]
+    return float(log_factorial(law.population) - sum(sign * log_factorial(n).sum() for sign, n in signed))
+
+
+def log_pmf_of_potentials(law: CGM, tables: CountTables) -> float:
+    """Log p(n) = log h(n) + Σ_C θ_C·n_C − N A(θ), where 0·(−∞) = 0."""
+    value = log_base_measure(law, tables) - law.population * law.model.log_partition
+    for scope, theta in law.model.factors:
+        counts = dense(tables.table(scope))
+        held = counts > 0
+        value += float((counts[held] * np.asarray(theta)[held]).sum())
+    return value

@@ -22,8 +22,7 @@ CALLS: dict[str, Call] = {
     "check": (CountTables(CHAIN, TABLES).check, {"tolerance": 0.0}),
     "mean": (LAW.mean, {"scope": (0,)}),
     "covariance": (LAW.covariance, {"a": (0,), "b": (1, 2), "memory_limit": 10**9}),
-    "log_pmf": (LAW.log_pmf, {"tables": CountTables(CHAIN, TABLES), "form": "marginals"}),
-    "log_base_measure": (LAW.log_base_measure, {"tables": CountTables(CHAIN, TABLES)}),
+    "log_pmf": (LAW.log_pmf, {"tables": CountTables(CHAIN, TABLES)}),
     "support": (lambda limit: next(LAW.support(limit=limit)), {"limit": 1e6}),
     "sample": (LAW.sample, {"rng": 1}),
 }

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from reproduction.gaussian_law import GCGM, MinimalCoordinates, RealTables
+from reproduction.gaussian_law import GCGM, MinimalCoordinates, RealTables, edge_mean
 from tests.graphs import awkward_models
 from tests.population.oracle import joint, stacked
 
@@ -362,7 +362,7 @@ def test_wrong_arguments_are_errors_of_ours(wrong):
         lambda: law.log_density(wrong),
         lambda: MinimalCoordinates(law.model, wrong),
         lambda: EdgeConditional(wrong),
-        lambda: edge.mean(wrong, wrong),
+        lambda: edge_mean(edge, wrong, wrong),
         lambda: LaplacianFactor(wrong),
         lambda: star_weights(wrong),
     ):

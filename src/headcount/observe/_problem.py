@@ -183,8 +183,7 @@ class Problem:
         found: dict[bool, dict[Hashable, list[Records]]] = {True: {}, False: {}}
         for tracks in self.tracks:
             for name, one in tracks.by_group(None if self.groups is None else list(self.groups)).items():
-                model = self.model if self.groups is None else self.groups[name].model
-                found[tracks.counted].setdefault(name, []).append(one.read(model))
+                found[tracks.counted].setdefault(name, []).append(one.read(self.kinds[name][0]))
         return {
             counted: {name: join_records(parts) for name, parts in by_group.items()}
             for counted, by_group in found.items()
@@ -378,8 +377,7 @@ class Problem:
     @property
     def opens(self) -> bool:
         """Whether individuals arrive or leave."""
-        kinds = [self.model] if self.groups is None else [group.model for group in self.groups.values()]
-        return any(model.opens for model in kinds)
+        return any(model.opens for model, _ in self.kinds.values())
 
     def of_candidates(self, candidates: Candidates) -> ClosedProblem:
         """The same data on a known number of candidates."""
@@ -479,11 +477,8 @@ class Problem:
         faults = Faults(ProblemError)
         _check_scopes(model, self.sites, faults)
         dispersion = _dispersion(model, self.population, self.dispersion, faults)
-        made = self._twin(model=model, dispersion=dispersion, noises=self.noises)
-        if not faults:
-            _check_sites(made, faults)
         faults.raise_any()
-        return made
+        return self._sound(model=model, dispersion=dispersion, noises=self.noises)
 
     def with_noise(self, change: Callable[[Observation], Observation]) -> Problem:
         """The same counts with other parameters of their noises; ``change`` must keep the counts and their scopes."""
@@ -503,11 +498,7 @@ class Problem:
             replace(site, noise=site.noise.replaced({"counts": np.asarray(y, dtype=float)}))
             for site, y in zip(self.sites, counts, strict=True)
         )
-        made = self._twin(sites=sites)
-        faults = Faults(ProblemError)
-        _check_sites(made, faults)
-        faults.raise_any()
-        return made
+        return self._sound(sites=sites)
 
     def with_dispersion(self, dispersion: Dispersion | str | None) -> Problem:
         """The same counts of individuals that move together in another way."""
@@ -533,11 +524,9 @@ class Problem:
         faults = Faults(ProblemError)
         number = _size(population, faults)
         faults.raise_any()
-        made = self._twin(population=number, noises=self.noises)
-        _check_sites(made, faults)
-        if self.tracks and not faults:
+        made = self._sound(population=number, noises=self.noises)
+        if self.tracks:
             _check_tracks(made)
-        faults.raise_any()
         return made
 
     def with_groups(self, groups: Mapping[Hashable, Group]) -> Problem:
@@ -551,6 +540,13 @@ class Problem:
         twin = object.__new__(Problem)
         vars(twin).update({item.name: getattr(self, item.name) for item in fields(self)} | changed)
         return twin
+
+    def _sound(self, **changed: Any) -> Problem:
+        """A twin, if its counts contradict neither each other nor its model and N."""
+        made, faults = self._twin(**changed), Faults(ProblemError)
+        _check_sites(made, faults)
+        faults.raise_any()
+        return made
 
     def unfolded(self, closed: ClosedProblem, model: Model | None = None) -> Problem:
         """The same data as of individuals whose cells are the states of a larger graph, under its law or another."""
@@ -701,7 +697,7 @@ def _check_tracks(problem: Problem) -> None:
             )
     for by_group in problem.records.values():
         for name, records in by_group.items():
-            model = problem.model if problem.groups is None else problem.groups[name].model
+            model = problem.kinds[name][0]
             larger = model.larger()
             assert larger is not None
             lost = np.isneginf(record_log_prob(larger.tree, on_larger(records, model)))

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +32,11 @@ from scipy.special import gammaln
 from headcount import memory
 from headcount._device import row_of_entries
 from headcount._types import Array, Counts, Mask, Scope
-from headcount.checks import brief, finite_number, generator, instance, whole_number
+from headcount.checks import finite_number, generator, instance, whole_number
 from headcount.errors import raise_all
 from headcount.individual import Model, ModelError
 from headcount.individual._model import checked_model
-from headcount.numerics import log_factorial, poisson_log_pmf
+from headcount.numerics import poisson_log_pmf
 from headcount.population._dispersion import Dispersion
 from headcount.population._size import SizeLaw, as_law
 from headcount.population._tables import CountTables, Table
@@ -111,34 +111,19 @@ class CGM:
         """The law given N = number."""
         return CGM(self.model, number)
 
-    def log_pmf(
-        self, tables: CountTables, *, form: Literal["marginals", "potentials"] = "marginals"
-    ) -> float:
+    def log_pmf(self, tables: CountTables) -> float:
         """Log p(n); −∞ for tables that disagree, do not sum to N, or hold what cannot happen.
 
-        Parameters
-        ----------
-        tables : CountTables
-        form : {"marginals", "potentials"}
-            Which of the two expressions is computed. They are equal; "marginals" is written as
-            Σ_C log Poisson(n_C; Nμ_C) − Σ_S ν(S) log Poisson(n_S; Nμ_S) − log Poisson(N; N), term by term,
-            and stays accurate when N is huge; "potentials" subtracts log-factorials and loses about 1e-16 ·
-            N log N nats.
+        Written as Σ_C log Poisson(n_C; Nμ_C) − Σ_S ν(S) log Poisson(n_S; Nμ_S) − log Poisson(N; N), term by term, which
+        stays accurate when N is huge: differences of log-factorials lose about 1e-16 · N log N nats.
         """
-        if not isinstance(form, str) or form not in ("marginals", "potentials"):
-            raise ModelError(f"form is {brief(form)}; choose 'marginals' or 'potentials'")
+        instance(tables, CountTables, "tables", expected="CountTables")
         if not self.size_known:
-            instance(tables, CountTables, "tables", expected="CountTables")
-            of_size = float(self.population.log_pmf(tables.population))
-            return of_size + self.at(tables.population).log_pmf(tables, form=form)
-        if self._impossible(tables):
+            return float(self.population.log_pmf(tables.population)) + self.at(tables.population).log_pmf(
+                tables
+            )
+        if tables.population != self.population or tables.disagreements():
             return -np.inf
-        if form == "potentials":
-            return self.log_base_measure(tables) + self._log_potentials(tables)
-        return self._log_marginals(tables)
-
-    def _log_marginals(self, tables: CountTables) -> float:
-        """Σ_C n_C·log μ_C − Σ_S ν(S) n_S·log μ_S + log h(n), as a signed sum of Poisson log probabilities."""
         held = [tables.table(scope) for scope, _ in self.signed_scopes]
         pairs = [on_support(n, self.means[s]) for n, (s, _) in zip(held, self.signed_scopes, strict=True)]
         if any(possible.sum() != n.sum() for n, (possible, _) in zip(held, pairs, strict=True)):
@@ -147,15 +132,6 @@ class CGM:
         signs = np.repeat([sign for _, sign in self.signed_scopes], [n.size for n, _ in pairs])
         terms = poisson_log_pmf(counts, means)
         return float(signs @ terms - poisson_log_pmf(self.population, self.population))
-
-    def log_base_measure(self, tables: CountTables) -> float:
-        """Log h(n), the log of the number of ordered samples with these counts; −∞ if there is none."""
-        if self._impossible(tables):
-            return -np.inf
-        entries = [(sign, _entries(tables.table(s))) for s, sign in self.signed_scopes]
-        signs = np.repeat([sign for sign, _ in entries], [n.size for _, n in entries])
-        factorials = log_factorial(np.concatenate([n for _, n in entries]))
-        return float(log_factorial(self.population) - signs @ factorials)
 
     def support(self, *, limit: float = 1e6) -> Iterator[CountTables]:
         """Yield every table of positive probability, once each.
@@ -206,24 +182,6 @@ class CGM:
             return self.at(number).sample(rng=source)
         drawn = sample_tables(self.model, self.means, self.population, rng=generator(rng))
         return CountTables(self.model, drawn)
-
-    def _impossible(self, tables: CountTables) -> bool:
-        instance(tables, CountTables, "tables", expected="CountTables")
-        return tables.population != self.population or bool(tables.disagreements())
-
-    def _log_potentials(self, tables: CountTables) -> float:
-        """Σ_C θ_C·n_C − N A(θ), where 0·(−∞) = 0."""
-        value = -self.population * self.model.log_partition
-        for scope, theta in self.model.factors:
-            counts = dense(tables.table(scope))
-            held = counts > 0
-            value += float((counts[held] * np.asarray(theta)[held]).sum())
-        return value
-
-
-def _entries(table: Table) -> Counts:
-    """The entries, flat; those a sparse table does not hold are 0, and 0! = 1."""
-    return table.data if sparse.issparse(table) else table.reshape(-1)
 
 
 def on_support(table: Table, means: Table) -> tuple[Array, Array]:

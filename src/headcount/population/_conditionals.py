@@ -22,12 +22,9 @@ from typing import Any, final
 
 import numpy as np
 
-from headcount import memory
 from headcount._device import on_host
 from headcount._linalg import fortran, largest, product
 from headcount._types import Array, Index
-from headcount.checks import numbers
-from headcount.errors import raise_all
 from headcount.individual import ModelError
 from headcount.population._dispersion import Dispersion, as_dispersion
 from headcount.population.laplacian import (
@@ -41,9 +38,6 @@ MOST_REFINEMENTS = 4
 """Rounds of refinement of a flow. Two are enough unless clusters of cells are joined by weights below 1e-8 of the others."""
 REFINED = 1e-14
 """A flow is refined until its margins are right to this, relative to their largest deviation: a few rounding errors of a sum."""
-SUPPORT_TOLERANCE = 1e-8
-"""How far, relative to N, nodes' counts may contradict the model's support before a flow is refused: above the rounding of
-sums over 10⁶ cells (10⁻¹⁰), and below one individual for every N up to 10⁸."""
 SAME_DEGREE = 1e-12
 """Relative difference of two nodes' conductances that is rounding: of sums over 10⁴ cells."""
 
@@ -132,23 +126,6 @@ class EdgeConditional:
                 found.append((part, cell))
         return found
 
-    def mean(self, first: Array, second: Array) -> Array:
-        """E[z_uv | z_u, z_v], shape (L_u, L_v); its margins are z_u and z_v.
-
-        Raises
-        ------
-        ModelError
-            If no table on the model's support has these margins.
-        """
-        z_u, z_v = numbers(first, "first"), numbers(second, "second")
-        if z_u.shape != self.table.shape[:1] or z_v.shape != self.table.shape[1:]:
-            raise ModelError(
-                f"first has shape {z_u.shape} and second {z_v.shape}; give the counts of {self.table.shape} states"
-            )
-        a, b = z_u - self.table.sum(axis=1), z_v - self.table.sum(axis=0)
-        self._require_possible(a, b)
-        return self.table + self.flow(a, b)
-
     def flow(self, a: Array, b: Array) -> Array:
         """M_ij (α_i + β_j), the table's deviation given those of its margins; a leading axis holds separate right-hand sides.
 
@@ -174,21 +151,6 @@ class EdgeConditional:
         beta = self.over_noise(b - product(self.gain, first, left=True))
         return self.over_rows[:, None] * first - product(self.gain, beta), beta
 
-    def _require_possible(self, a: Array, b: Array) -> None:
-        tolerance = SUPPORT_TOLERANCE * max(float(self.table.sum()), 1.0)
-        problems = [
-            f"state {i} of the first node holds {a[i]:.6g}, but the model never puts anyone there"
-            for i in np.flatnonzero((self.over_rows <= 0) & (np.abs(a) > tolerance))
-        ]
-        gaps = b - self.gain.T @ a
-        problems += [
-            f"states {part.tolist()} of the second node hold {gaps[part].sum():.6g} more than can come from "
-            f"the first node"
-            for part in self.noise.parts
-            if abs(gaps[part].sum()) > tolerance
-        ]
-        raise_all(problems)
-
     @cached_property
     def variance(self) -> Array:
         """Var[z_uv(i,j) | z_u, z_v] = M_ij (1 − M_ij R_ij), shape (L_u, L_v), with R_ij = e_ijᵀ K⁺ e_ij the effective resistance.
@@ -203,14 +165,3 @@ class EdgeConditional:
         own = self.over_rows - 0.5 * (seen * self.gain).sum(axis=1)
         mixed = np.where(self.table > 0, seen + own[:, None], 0.0)
         return self.table * np.maximum(1.0 - self.table * mixed, 0.0)
-
-    def covariance(self, *, memory_limit: int | None = None) -> Array:
-        """The whole covariance of z_uv given z_u and z_v, shape (L_u L_v, L_u L_v), C order."""
-        rows, columns = self.table.shape
-        memory.require(8 * (rows * columns) ** 2, "the covariance of an edge's table", limit=memory_limit)
-        incidence = np.concatenate(
-            [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
-        )
-        driven = incidence * self.table.reshape(-1)
-        through = driven.T @ np.concatenate(self.potentials(driven[:rows], driven[rows:]))
-        return np.diag(self.table.reshape(-1)) - 0.5 * (through + through.T)
