@@ -11,7 +11,8 @@ from tests.graphs import awkward_models
 
 from headcount import memory
 from headcount.individual import DiscreteModel, JunctionTree, Model, ModelError
-from headcount.individual.junction_tree import PassPlan, build_junction_tree
+from headcount.individual.junction_tree import build_junction_tree
+from headcount.individual.possible import PassPlan, Possible
 
 MODELS = awkward_models()
 
@@ -172,7 +173,7 @@ def _case(graph: str, seed: int = 0) -> tuple[DiscreteModel, PassPlan, list[np.n
     tables[0].flat[0] = -np.inf
     sizes = {v: n for v, n in SIZES.items() if any(v in s for s in scopes)}
     model = DiscreteModel(sizes, list(zip(scopes, tables, strict=True)))
-    return model, PassPlan.of(model.junction_tree, tuple(scopes)), tables
+    return model, PassPlan(Possible.whole(model.junction_tree), tuple(scopes)), tables
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -191,5 +192,5 @@ def test_a_plan_refuses_what_has_no_law_or_no_clique() -> None:
     with pytest.raises(ModelError, match="no law is left"):
         plan.beliefs([np.full_like(t, -np.inf) for t in plan.spread(tables)])
     with pytest.raises(ModelError, match="no clique"):
-        PassPlan.of(model.junction_tree, (("a", "d"),)).spread([np.zeros((3, 2))])
+        PassPlan(model.possible, (("a", "d"),)).spread([np.zeros((3, 2))])
     assert model.passes([("a", "d")]) is None

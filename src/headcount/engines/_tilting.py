@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from headcount._types import Array, Scope
     from headcount.individual import Model
-    from headcount.individual.junction_tree import PassPlan
-    from headcount.individual.possible import ListedPlan
+    from headcount.individual.possible import PassPlan
     from headcount.observe import ClosedProblem, Observation, Site
     from headcount.population import Numbers
 
@@ -163,7 +162,7 @@ class Tilts:
         return one.gain, float(one.mean[0]), one
 
     @cached_property
-    def _passes(self) -> tuple[PassPlan | ListedPlan, list[Array], float] | None:
+    def _passes(self) -> tuple[PassPlan, list[Array], float] | None:
         """Belief propagation on the cliques of a model that is no tree: its plan, the model's own potentials, and A(θ)."""
         found = self.problem.model.passes([site.scope for site in self.problem.sites])
         return None if found is None else (*found, found[0].beliefs(found[1]).log_partition)

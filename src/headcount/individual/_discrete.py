@@ -29,8 +29,8 @@ from headcount.individual._model import (
     log_tables,
     sample_size,
 )
-from headcount.individual.junction_tree import CliqueLaw, JunctionTree, PassPlan, build_junction_tree
-from headcount.individual.possible import ListedPlan, Possible, plan_of
+from headcount.individual.junction_tree import CliqueLaw, JunctionTree, build_junction_tree
+from headcount.individual.possible import PassPlan, Possible
 from headcount.individual.rooted_tree import RootedTree
 from headcount.labels import label_tuple
 from headcount.tables import dense
@@ -157,11 +157,11 @@ class DiscreteModel(_FactorModel):
                 model.__dict__.pop(name, None)
         return model, model.log_partition - self.log_partition
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan | ListedPlan, list[Array]] | None:
+    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan, list[Array]] | None:
         """See :class:`Model`."""
         if any(self.junction_tree.covering(s) is None for s in scopes):
             return None
-        return plan_of(self.possible, tuple(scopes)), self._own_potentials
+        return PassPlan(self.possible, tuple(scopes)), self._own_potentials
 
     @cached_property
     def possible(self) -> Possible:
@@ -173,10 +173,7 @@ class DiscreteModel(_FactorModel):
     def _own_potentials(self) -> list[Array]:
         """The factors, added up clique by clique."""
         tables = [table for _, table in self._factors]
-        plan = plan_of(self.possible, tuple(scope for scope, _ in self._factors))
-        if isinstance(plan, ListedPlan):
-            return plan.spread(tables, keep=False)
-        return plan.spread(tables)
+        return PassPlan(self.possible, tuple(scope for scope, _ in self._factors)).spread(tables, keep=False)
 
     def sample(self, size: int, *, rng: np.random.Generator | int) -> Index:
         """Draw individuals clique by clique down the junction tree, each given its separator."""
@@ -222,7 +219,7 @@ class DiscreteModel(_FactorModel):
     @cached_property
     def clique_law(self) -> CliqueLaw:
         """See :class:`Model`."""
-        return plan_of(self.possible, ()).beliefs(self._own_potentials)
+        return PassPlan(self.possible, ()).beliefs(self._own_potentials)
 
     @classmethod
     def from_model(cls, model: Model, *, memory_limit: int | None = None) -> DiscreteModel:

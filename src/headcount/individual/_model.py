@@ -20,8 +20,8 @@ from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     from headcount.individual._rooted_models import MarkovChain
-    from headcount.individual.junction_tree import JunctionTree, PassPlan
-    from headcount.individual.possible import ListedPlan
+    from headcount.individual.junction_tree import JunctionTree
+    from headcount.individual.possible import PassPlan
     from headcount.individual.rooted_tree import RootedTree
 
 
@@ -122,17 +122,17 @@ class Model(ABC):
     def clique_law(self) -> CliqueLaw:
         """The marginals of all cliques at once."""
         tree = self.junction_tree
-        tables = tuple(dense(self.marginal(clique)) for clique in tree.cliques)
-        return CliqueLaw(tree, self.log_partition, tables)
+        tables = {clique: dense(self.marginal(clique)) for clique in tree.cliques}
+        possible = Possible.of(tree, [(clique, table > 0) for clique, table in tables.items()])
+        listed = (possible.listed_values(c, table) for c, table in enumerate(tables.values()))
+        return CliqueLaw(possible, self.log_partition, tuple(listed))
 
     @property
     def possible(self) -> Possible:
         """Which entries of the clique tables are possible."""
-        law = self.clique_law
-        pairs = zip(law.tree.cliques, law.cliques, strict=True)
-        return Possible.of(law.tree, [(clique, table > 0) for clique, table in pairs])
+        return self.clique_law.possible
 
-    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan | ListedPlan, list[Array]] | None:
+    def passes(self, scopes: Sequence[Scope]) -> tuple[PassPlan, list[Array]] | None:
         """The plan of belief propagation for further potentials on these scopes, and the model's own potentials clique by clique.
 
         None where there is none: of models whose passes are those of `rooted`, or where some scope lies in no clique.

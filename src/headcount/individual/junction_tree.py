@@ -1,25 +1,16 @@
-r"""Junction trees, and belief propagation on them.
+r"""Junction trees: min-fill triangulation, maximal cliques, a maximum spanning tree, separators S with multiplicity nu(S).
 
-The tree: min-fill triangulation, maximal cliques, a maximum spanning tree, separators S with multiplicity nu(S). The passes, exact
-with −inf, for a clique K below its separator S:
-
-    collect:     beta_C(x_C) = theta_C(x_C) + sum_{children K} m_K(x_S),    m_K(x_S) = log sum_{x_K \ x_S} exp beta_K(x_K)
-    partition:   A(theta) = log sum_{x_root} exp beta_root(x_root)
-    distribute:  mu_K(x_K) = p(x_K | x_S) mu_S(x_S),                        p(x_K | x_S) = exp(beta_K(x_K) − m_K(x_S))
-
-`PassPlan` finds once where tables over given scopes enter their cliques and how their margins are summed: many models share it.
-Collecting keeps p(x_K | x_S), so that the passes cost one exponential per entry of a clique.
+And the marginals on them, once belief propagation (in `possible`) has found those of the cliques.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -27,7 +18,7 @@ from scipy.sparse import csr_array
 from headcount import memory
 from headcount._types import Array, Scope
 from headcount.checks import brief
-from headcount.errors import ModelError, raise_all, shown
+from headcount.errors import raise_all, shown
 from headcount.tables import Domain
 
 if TYPE_CHECKING:
@@ -121,11 +112,6 @@ class JunctionTree:
         """
         position = {0: 0} | {b: k for k, (_, b, _) in enumerate(self.edges, start=1)}
         return ((0, -1, ()), *((b, position[a], separator) for a, b, separator in self.edges))
-
-    @cached_property
-    def plans(self) -> dict[tuple[Scope, ...], Any]:
-        """Plans of passes by the scopes they serve (`PassPlan`): one junction tree serves the thousand models of a fit."""
-        return {}
 
     def require_memory(self, limit: int | None = None) -> None:
         """Refuse, before anything is allocated, clique tables that take more than `limit` bytes."""
@@ -366,26 +352,28 @@ def _shared_variables(cliques: list[tuple[int, ...]]) -> dict[tuple[int, int], l
 
 @dataclass(frozen=True, eq=False)
 class CliqueLaw:
-    """A(theta), and the marginal of every clique of `tree`."""
+    """A(theta), and the marginal of every clique at its possible entries."""
 
-    tree: JunctionTree
+    possible: Possible
     log_partition: float
     cliques: tuple[Array, ...]
-    """mu_C: tables, or flat arrays of the possible entries alone."""
-    listed: Possible | None = None
-    """Which entries these are; None of tables."""
+    """mu_C, flat, by possible entry."""
+
+    @property
+    def tree(self) -> JunctionTree:
+        """The cliques' tree."""
+        return self.possible.tree
 
     def table(self, clique: int) -> Array:
         """The table of one clique."""
-        found = self.cliques[clique]
-        return found if self.listed is None else self.listed.dense(clique, found)
+        return self.possible.dense(clique, self.cliques[clique])
 
     def project(self, clique: int, scope: Scope) -> Array:
         """The margin of one clique."""
         domain = self.tree.domains[clique]
-        if self.listed is None or self.listed.entries[clique] is None:
+        if self.possible.entries[clique] is None:
             return np.asarray(domain.project(self.table(clique), scope))
-        part, codes = domain.part(scope), self.listed.codes(clique, scope)
+        part, codes = domain.part(scope), self.possible.codes(clique, scope)
         summed = np.bincount(codes, self.cliques[clique], minlength=part.size)
         return np.asarray(summed, dtype=float).reshape(part.shape)
 
@@ -437,165 +425,3 @@ def _require_table(domain: Domain, limit: int | None) -> None:
         limit=limit,
         remedy="ask for fewer variables at once",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """A table and the smaller ones that are summed from it: margins go down this tree, potentials up.
-
-    Two-way margins of a four-way table by way of three-way ones take three passes over it, not six.
-    """
-
-    domain: Domain
-    wanted: tuple[tuple[int, tuple[int, ...] | None], ...]
-    """Which scopes are this table itself, and how its axes are turned for them (None: not at all)."""
-    parts: tuple[tuple[int, _Sums], ...]
-    """(axis summed out, the table that is left)."""
-
-    @classmethod
-    def plan(cls, domain: Domain, scopes: Sequence[tuple[int, Scope]]) -> _Sums:
-        """Sum out, each time, the variable that the most of the scopes do without."""
-        whole = {k: s for k, s in scopes if len(s) == len(domain.scope)}
-        wanted = tuple((k, None if s == domain.scope else domain.axes(s)) for k, s in whole.items())
-        left = [one for one in scopes if one[0] not in whole]
-        parts = []
-        while left:
-            present = Counter(v for _, scope in left for v in scope)
-            axis = min(range(len(domain.scope)), key=lambda k: (present[domain.scope[k]], -domain.shape[k]))
-            out = domain.scope[axis]
-            part = domain.part(domain.scope[:axis] + domain.scope[axis + 1 :])
-            left, below = _parted(left, out)
-            parts.append((axis, cls.plan(part, below)))
-        return cls(domain, wanted, tuple(parts))
-
-    def margins(self, table: Array, found: list[Array]) -> None:
-        """Put the margin of every scope into its place of ``found``."""
-        for k, turn in self.wanted:
-            found[k] = table if turn is None else table.transpose(turn)
-        for axis, part in self.parts:
-            part.margins(np.add.reduce(table, axis=axis), found)
-
-    def total(self, tables: Sequence[Array | None]) -> Array | None:
-        """All tables added up; axes on which nothing depends have length one. None where there is no table."""
-        found = []
-        for k, turn in self.wanted:
-            table = tables[k]
-            if table is not None:
-                found.append(table if turn is None else table.transpose(np.argsort(turn)))
-        for axis, part in self.parts:
-            below = part.total(tables)
-            if below is not None:
-                found.append(below[(slice(None),) * axis + (None,)])
-        return _added(found)
-
-
-def _parted(
-    scopes: Sequence[tuple[int, Scope]], variable: Hashable
-) -> tuple[list[tuple[int, Scope]], list[tuple[int, Scope]]]:
-    """Scopes with a variable, and those without."""
-    return [one for one in scopes if variable in one[1]], [one for one in scopes if variable not in one[1]]
-
-
-def _added(tables: Sequence[Array]) -> Array | None:
-    """The sum of tables that may have axes of length one; None of none."""
-    if len(tables) < 2:
-        return tables[0] if tables else None
-    made = np.asarray(np.add(tables[0], tables[1], order="C"))  # the sum of tables over () is no array
-    for table in tables[2:]:
-        # In place where that is possible: to allocate large arrays takes longer than to add them.
-        fits = all(n >= m for n, m in zip(made.shape, table.shape, strict=True))
-        made = np.add(made, table, out=made if fits else None, order="C")
-    return made
-
-
-@dataclass(frozen=True, eq=False)
-class PassPlan:
-    """Where tables over these scopes, each inside a clique, enter the junction tree and leave it."""
-
-    tree: JunctionTree
-    scopes: tuple[Scope, ...]
-
-    @classmethod
-    def of(cls, tree: JunctionTree, scopes: tuple[Scope, ...]) -> PassPlan:
-        """The tree's plan for these scopes, made once."""
-        if scopes not in tree.plans:
-            tree.plans[scopes] = cls(tree, scopes)
-        return tree.plans[scopes]
-
-    @cached_property
-    def _sums(self) -> tuple[_Sums, ...]:
-        homes: list[list[tuple[int, Scope]]] = [[] for _ in self.tree.cliques]
-        for k, scope in enumerate(self.scopes):
-            home = self.tree.covering(scope)
-            if home is None:
-                raise ModelError(
-                    f"no clique of the junction tree holds the factor over {scope!r}: build the tree with its scope"
-                )
-            homes[home].append((k, scope))
-        return tuple(_Sums.plan(d, h) for d, h in zip(self.tree.domains, homes, strict=True))
-
-    @cached_property
-    def _edges(
-        self,
-    ) -> tuple[tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]], ...]:
-        """Per edge: parent, child, the axes summed out of each, and the shapes in which a separator's table broadcasts to each."""
-        made = []
-        for a, b, separator in self.tree.edges:
-            ends = []
-            for domain in (self.tree.domains[a], self.tree.domains[b]):
-                away = tuple(k for k, v in enumerate(domain.scope) if v not in separator)
-                shape = tuple(
-                    n if v in separator else 1 for v, n in zip(domain.scope, domain.shape, strict=True)
-                )
-                ends.append((away, shape))
-            made.append((a, b, ends[0][0], ends[1][0], ends[0][1], ends[1][1]))
-        return tuple(made)
-
-    def spread(self, tables: Sequence[Array | None]) -> list[Array]:
-        """The tables added up, clique by clique."""
-        made = []
-        for sums, domain in zip(self._sums, self.tree.domains, strict=True):
-            total = sums.total(tables)
-            made.append(np.zeros(domain.shape) if total is None else np.broadcast_to(total, domain.shape))
-        return made
-
-    def margins(self, cliques: Sequence[Array]) -> list[Array]:
-        """The margin of every scope."""
-        found: list[Array] = [np.zeros(0)] * len(self.scopes)
-        for sums, table in zip(self._sums, cliques, strict=True):
-            sums.margins(table, found)
-        return found
-
-    def beliefs(self, beta: Sequence[Array]) -> CliqueLaw:
-        """A and mu for potentials that are added up already, one table per clique.
-
-        Raises
-        ------
-        ModelError
-            If the potentials leave no configuration possible.
-        """
-        beta = list(beta)
-        law: list[Array] = [np.zeros(0)] * len(beta)
-        for a, b, _, away, above, below in reversed(self._edges):
-            law[b], message = _normalised(beta[b], away, below)
-            beta[a] = beta[a] + message.reshape(above)
-        law[0], total = _normalised(beta[0], tuple(range(beta[0].ndim)), (1,) * beta[0].ndim)
-        log_partition = float(total.reshape(()))
-        if log_partition == -math.inf:
-            raise ModelError(NO_LAW)
-        for a, b, away, _, _, below in self._edges:
-            law[b] *= law[a].sum(axis=away).reshape(below)
-        return CliqueLaw(self.tree, log_partition, tuple(law))
-
-
-def _normalised(beta: Array, away: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """exp beta divided by its sum over ``away`` (rows that are all −inf become zeros), and the logarithm of that sum."""
-    top = beta.max(axis=away, keepdims=True) if away else beta
-    top = np.where(np.isneginf(top), 0.0, top)
-    law = np.subtract(beta, top, order="C")
-    np.exp(law, out=law)
-    total = law.sum(axis=away, keepdims=True)
-    with np.errstate(divide="ignore"):
-        message = np.log(total) + top
-    law /= np.where(total > 0, total, 1.0)
-    return law, message.reshape(shape)

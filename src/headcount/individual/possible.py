@@ -2,11 +2,15 @@ r"""The possible entries of clique tables, and belief propagation over these alo
 
 A configuration of a clique is possible if no factor forbids it and every neighbouring clique has a possible configuration that agrees
 with it: one collect and one distribute pass of truth values. Deterministic networks leave few (of 3.4 million entries of ``water``'s
-cliques 28 000 are possible). The passes are those of `junction_tree`, as loops over lists: per entry one exponential, and per separator
-one look-up,
+cliques 28 000 are possible). The passes, exact with −inf, are loops over lists of these entries: per entry one exponential, and per
+separator one look-up. For a clique K below its separator S,
 
     collect:     beta_C(e) = theta_C(e) + sum_{children K} m_K(s_K(e)),     m_K(s) = log sum_{e: s(e) = s} exp beta_K(e)
-    distribute:  mu_K(e) = p(e | s(e)) mu_S(s(e)) .
+    partition:   A(theta) = log sum_e exp beta_root(e)
+    distribute:  mu_K(e) = p(e | s(e)) mu_S(s(e)),                          p(e | s(e)) = exp(beta_K(e) − m_K(s(e))) .
+
+Lists of all entries, where all are possible, take as long as sums over axes of tables (0.6 to 1.8 times, measured on networks of 32 to
+324 000 entries).
 """
 
 from __future__ import annotations
@@ -23,10 +27,8 @@ from numpy.typing import NDArray
 from headcount._compile import bare_sums
 from headcount._types import Array, Index, Scope
 from headcount.errors import ModelError
-from headcount.individual.junction_tree import NO_LAW, CliqueLaw, JunctionTree, PassPlan
+from headcount.individual.junction_tree import NO_LAW, CliqueLaw, JunctionTree
 
-LISTED_FROM = 50_000
-"""Table entries in all from which belief propagation runs over lists of possible ones, compiled: below it takes a millisecond in NumPy."""
 LOOSE = 4
 """Factor by which codes may outnumber the entries that have them, before they are found by sorting and not in a table of all codes."""
 
@@ -67,7 +69,7 @@ class Possible:
         """Of tables of truth values over scopes that lie in cliques; one byte per entry of all cliques is held meanwhile."""
         tables = _allowed_by_clique(tree, allowed)
         if all(table.all() for table in tables):
-            return cls(tree, (None,) * len(tables))
+            return cls.whole(tree)
         tables = [np.array(np.broadcast_to(t, d.shape)) for t, d in zip(tables, tree.domains, strict=True)]
         up = [(b, a, separator) for a, b, separator in reversed(tree.edges)]
         for a, b, separator in (*up, *tree.edges):
@@ -77,16 +79,16 @@ class Possible:
             raise ModelError(NO_LAW)
         return cls(tree, tuple(None if table.all() else np.flatnonzero(table) for table in tables))
 
+    @classmethod
+    def whole(cls, tree: JunctionTree) -> Possible:
+        """All entries."""
+        return cls(tree, (None,) * len(tree.cliques))
+
     @cached_property
     def counts(self) -> tuple[int, ...]:
         """Possible entries of every clique."""
         sizes = self.tree.table_sizes
         return tuple(n if found is None else len(found) for n, found in zip(sizes, self.entries, strict=True))
-
-    @property
-    def listed(self) -> bool:
-        """Whether belief propagation runs over lists."""
-        return sum(self.tree.table_sizes) > LISTED_FROM
 
     def codes(self, clique: int, scope: Scope) -> Index:
         """By possible entry of a clique: its flat position in the table of some of its variables."""
@@ -164,8 +166,11 @@ def grouped(codes: Index, most: int) -> Margin:
 
 
 @dataclass(frozen=True, eq=False)
-class ListedPlan:
-    """As `PassPlan`, over lists of possible entries: ``beliefs`` and ``margins`` take and give one flat array per clique."""
+class PassPlan:
+    """Where tables over these scopes, each inside a clique, enter the junction tree and leave it.
+
+    ``beliefs`` and ``margins`` take and give one flat array of possible entries per clique.
+    """
 
     possible: Possible
     scopes: tuple[Scope, ...]
@@ -207,7 +212,13 @@ class ListedPlan:
         return found
 
     def beliefs(self, beta: Sequence[Array]) -> CliqueLaw:
-        """See `PassPlan.beliefs`."""
+        """A and mu for potentials that are added up already.
+
+        Raises
+        ------
+        ModelError
+            If the potentials leave no configuration possible.
+        """
         possible, tree = self.possible, self.possible.tree
         law = [np.array(values, dtype=float) for values in beta]
         for a, b, separator in reversed(tree.edges):
@@ -223,14 +234,7 @@ class ListedPlan:
             multiply_at(
                 law[b], possible.margin(b, separator).state, summed(law[a], possible.margin(a, separator))
             )
-        return CliqueLaw(tree, float(total[0]), tuple(law), possible)
-
-
-def plan_of(possible: Possible, scopes: tuple[Scope, ...]) -> PassPlan | ListedPlan:
-    """The plan of passes for these scopes, over lists where tables are large; kept with the tree or the list."""
-    if not possible.listed:
-        return PassPlan.of(possible.tree, scopes)
-    return ListedPlan(possible, scopes)
+        return CliqueLaw(possible, float(total[0]), tuple(law))
 
 
 def summed(values: Array, margin: Margin) -> Array:

@@ -29,7 +29,7 @@ from scipy import sparse
 from headcount._types import Array, Index, Scope
 from headcount.engines._map import Dual, dual_of
 from headcount.engines._map import DualObjective as DualObjective
-from headcount.individual.junction_tree import PassPlan
+from headcount.individual.possible import PassPlan, Possible
 from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import (
@@ -154,14 +154,18 @@ class _Side:
         return dual_of(self.problem.noises, np.ones(sum(len(s) for s in self.problem.sites)))
 
     @cached_property
+    def possible(self) -> Possible:
+        return Possible.whole(self.weights.tree)
+
+    @cached_property
     def features(self) -> PassPlan:
         """For the tables of the features."""
-        return PassPlan.of(self.weights.tree, tuple(self.weights.features))
+        return PassPlan(self.possible, tuple(self.weights.features))
 
     @cached_property
     def sites(self) -> PassPlan:
         """For the tables of the sites."""
-        return PassPlan.of(self.weights.tree, tuple(s.scope for s in self.problem.sites))
+        return PassPlan(self.possible, tuple(s.scope for s in self.problem.sites))
 
     @cached_property
     def places(self) -> list[tuple[Site, slice, tuple[int, ...], bool]]:
@@ -176,7 +180,7 @@ class _Side:
     @cached_property
     def offset(self) -> list[Array]:
         tables = self.weights.offset
-        return PassPlan.of(self.weights.tree, tuple(tables)).spread(list(tables.values()))
+        return PassPlan(self.possible, tuple(tables)).spread(list(tables.values()))
 
     def answer(self, w: Array, before: _Answer | None, need: float) -> _Answer:
         """The E-step at weights w, from the last one's tilts, to within ``need`` of its minimum."""

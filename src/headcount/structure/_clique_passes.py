@@ -177,15 +177,15 @@ class CliquePasses:
     @cached_property
     def values(self) -> list[Array]:
         """mu_C at the possible entries, by clique."""
-        if self.law.listed is not None:
+        if self.law.possible is self.possible:
             return list(self.law.cliques)
-        return [self.possible.listed_values(c, table) for c, table in enumerate(self.law.cliques)]
+        return [self.possible.listed_values(c, self.law.table(c)) for c in range(len(self.tree.cliques))]
 
     def margin(self, clique: int, scope: Scope) -> Array:
         """P(x_A) at the possible states of a part A of a clique."""
         key = (clique, scope)
         if key not in self._margins:
-            self._margins[key] = _summed(self.values[clique], self.possible.margin(clique, scope))
+            self._margins[key] = summed(self.values[clique], self.possible.margin(clique, scope))
         return self._margins[key]
 
     def joint(self, clique: int, rows: Scope, columns: Scope) -> csr_array:
@@ -197,7 +197,7 @@ class CliquePasses:
             if (clique, columns, rows) in self._joints:
                 return self._joints[clique, columns, rows].T
             ends, at, found, shape = self.possible.pair(*key)
-            self._joints[key] = csr_array((_summed(self.values[clique], found), at, ends), shape=shape)
+            self._joints[key] = csr_array((summed(self.values[clique], found), at, ends), shape=shape)
         return self._joints[key]
 
     # Up: columns of everything in a clique's subtree, given its separator.
@@ -488,17 +488,6 @@ class CliquePasses:
                 assert columns.basis is not None
                 found[columns.where] = columns.basis.T @ (self._summer(c, columns.scope) @ cliques[c])
         return found
-
-
-COMPILED_FROM = 20_000
-"""Entries from which sums run compiled; below, NumPy takes under 0.1 ms."""
-
-
-def _summed(values: Array, margin: Margin) -> Array:
-    """Values of a clique's possible entries summed by state: compiled where there are many."""
-    if len(values) > COMPILED_FROM:
-        return summed(values, margin)
-    return np.asarray(np.bincount(margin.state, values, minlength=len(margin.codes)), dtype=float)
 
 
 def table_adder(margin: Margin) -> csr_array:
