@@ -628,3 +628,21 @@ def test_a_reading_of_everybody_is_the_sum_over_their_number(graph, law, total, 
     assert found.population.mean == pytest.approx(p @ n, abs=0.01 * sd)
     assert found.population.sd == pytest.approx(sd, rel=0.01)
     assert found.log_evidence == pytest.approx(evidence, abs=0.002)
+
+
+@pytest.mark.parametrize("engine", [None, "TiltedEP", "MAP", "Enumerate"])
+@pytest.mark.parametrize("seen", ["nothing", "lower bounds"])
+def test_a_number_that_nothing_bounds_is_refused(engine, seen):
+    """Nothing counted, or lower bounds alone, leave an Unknown number as large as it likes; a law or an upper bound ends that."""
+    bounds = [[7.0, 3.0]] + [[np.nan, np.nan]] * 4
+
+    def asked(law, side):
+        data = () if seen == "nothing" else hc.Censored(hc.Poisson(bounds), side=side)
+        return hc.Problem(CHAIN, law, data)
+
+    with pytest.raises(hc.ProblemError, match="bounds the number of individuals from above"):
+        hc.infer(asked(hc.Unknown(), 1), engine)
+    if engine != "Enumerate":
+        assert hc.infer(asked(hc.About(20, sd=5), 1), engine).status.good
+    if engine is None and seen != "nothing":
+        assert hc.infer(asked(hc.Unknown(), -1), engine).status.good

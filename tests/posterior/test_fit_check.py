@@ -316,3 +316,10 @@ def test_a_number_found_from_one_count_agrees_with_nothing() -> None:
         seen[:rows] = [[7, 9], [8, 9], [9, 8], [7, 8], [8, 9], [9, 7]][:rows]
         found = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Binomial(seen, detection=0.5))).fit_check
         assert found.agrees is agrees, found.verdict
+
+
+def test_a_count_with_a_parameter_to_itself_makes_no_warning() -> None:
+    """One time, binomial counts, the initial law learned from them: nothing is left of one count, and nothing is said but that."""
+    model = hc.MarkovChain(None, np.eye(3), length=1)
+    found = hc.infer(hc.Problem(model, 1000, hc.Binomial([[180, 210, np.nan]], detection=0.6))).fit_check
+    assert found.agrees is None

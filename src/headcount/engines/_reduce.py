@@ -105,6 +105,11 @@ def _answered(
         raise ProblemError(
             "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
         )
+    if problem.start is None and _is_unbounded(asked):
+        raise ProblemError(
+            "nothing that was counted bounds the number of individuals from above, and nothing else is said of it: give About(...) or "
+            "Between(...) instead of Unknown(), or counts"
+        )
     counted = None if engine.sums_numbers else counted_size(problem)
     if counted is not None:
         candidates = counted
@@ -186,6 +191,20 @@ def _is_empty(core: ClosedProblem) -> bool:
     if core.numbers is None or not exact or any(np.any(site.noise.counts) for site in exact):
         return False
     return all(size_range(core, k)[1] == 0 for k in range(len(core.numbers.laws)))
+
+
+MANY = 2.0**50
+"""Individuals of whom no reading can be right that bounds their number: Poisson's log-probability there is −10¹⁵."""
+
+
+def _is_unbounded(core: ClosedProblem) -> bool:
+    """Whether a number of which nothing is said may be as large as it likes: all readings, if any, are lower bounds."""
+    if core.numbers is None or not any(law.vague for law in core.numbers.laws):
+        return False
+    with np.errstate(all="ignore"):
+        return all(
+            bool((site.noise.log_prob(np.full(len(site), MANY)) > math.log(0.5)).all()) for site in core.sites
+        )
 
 
 def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> Any:

@@ -258,7 +258,7 @@ def window_check(
     own = np.where(explained, np.inf, np.diag(w))
     predicted = np.maximum(np.einsum("ij,ij->i", ws, w), 0.0) / own**2  # (W S W)_kk / W_kk²
     kept = predicted >= LEAST_VARIANCE
-    share = np.where(kept, 1.0 / np.where(kept, predicted * own**2, 1.0), 0.0)
+    share = np.where(kept, 1.0 / np.where(kept, predicted * np.where(kept, own, 1.0) ** 2, 1.0), 0.0)
     r = counts.y - counts.mean
     simulate = cache(lambda: simulated(problem, counts)) if alone else None
     return WindowErrors(
