@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SMALL = 160
 """Matrix size below which one BLAS thread is faster than two (measured on two cores): a call does not pay for waking the pool."""
 BLOCK = 48
-"""Columns that a triangular solve or elimination takes at once. What couples the blocks is a matrix product, four times as fast
+"""Columns that an elimination takes at once. What couples the blocks is a matrix product, four times as fast
 per operation (kept from an earlier experiment; no derivation)."""
 MIRRORED = 64
 """Columns that are mirrored at once: a corner of 64 × 64 doubles is 32 kB, a core's first cache."""

@@ -149,11 +149,6 @@ class GaussianTree:
 
     nodes: tuple[Node, ...]
 
-    @property
-    def largest(self) -> int:
-        """The widest feature vector."""
-        return max(node.size for node in self.nodes)
-
     def solve(
         self, tau: Sequence[Array | None], nu: Sequence[Array | None], *, keep: bool = False
     ) -> Solution:
@@ -164,7 +159,7 @@ class GaussianTree:
         NotPositiveDefinite
             When negative precisions outweigh the prior.
         """
-        with threads_for(self.largest):
+        with threads_for(max(node.size for node in self.nodes)):
             upward, log_z = self._up(tau, nu)
             mean: list[Array] = []
             variance: list[Array] = []
