@@ -7,7 +7,7 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 45800,
+    "code lines in src": 45450,
     "files in src": 172,
     "private modules imported across packages": 29,
     "isinstance tests on kinds of model or population": 20,

@@ -179,20 +179,20 @@ class JunctionDrawsField(Field):
             return list(self._given)
         asked = here.sampling.final or (None if recall is None else recall.final)
         found = list(here.blocks(self.tau, asked or LEAST_FINAL))
-        while asked is None:
-            draws = sum(len(block.logs) for block in found)
-            self._found = self._summed(self._variables, found)
-            of_nodes = [
-                np.ravel(off) / np.sqrt(np.where(v > 0, v, 1.0)).ravel() for v, off in self._found.values()
-            ]
-            errors = here.squares(self.tau, found).variances()[1], np.concatenate(of_nodes)
-            more = missing_draws(draws, errors, here.sampling.error)
-            if not more:
-                break
+        while asked is None and (more := self._missing(found)):
             found += here.blocks(self.tau, more, first=len(found))
         if recall is not None:
             recall.final = sum(len(block.logs) for block in found)
         return found
+
+    def _missing(self, blocks: Sequence[DrawBlock]) -> int:
+        """Draws that are missing, from the errors of all counts and variables; what these draws say of the variables is kept."""
+        self._found = self._summed(self._variables, blocks)
+        of_nodes = [
+            np.ravel(off) / np.sqrt(np.where(v > 0, v, 1.0)).ravel() for v, off in self._found.values()
+        ]
+        errors = self.structure.squares(self.tau, blocks).variances()[1], np.concatenate(of_nodes)
+        return missing_draws(sum(len(b.logs) for b in blocks), errors, self.structure.sampling.error)
 
     def more_draws(self, draws: int, client: Any = None) -> JunctionDrawsField:
         """See :class:`Field`; on this machine, whatever the client."""

@@ -324,7 +324,7 @@ def structure_for(
     instance(law, (RootedTree, FactoredTree, Model), "law", expected="a Model or a RootedTree")
     wanted = Solver() if solver is None else solver
     kind: str = "matrix-free"
-    tree = law.rooted() if isinstance(law, Model) else law
+    tree = law if isinstance(law, (RootedTree, FactoredTree)) else law.rooted()
     if not isinstance(tree, FactoredTree):
         kind = kind_of(tree, wanted.structure, counts=sum(map(len, sites)))
     settings: dict[str, Any] = {}
