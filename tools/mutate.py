@@ -136,9 +136,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation(
         "messages are not divided out on the way back",
-        "src/headcount/individual/junction_tree.py",
-        "law /= np.where(total > 0, total, 1.0)",
-        "law /= np.where(total > 0, 1.0, 1.0)",
+        "src/headcount/individual/possible.py",
+        "top[s] = 1.0 / total if total > 0 else 0.0",
+        "top[s] = 1.0 if total > 0 else 0.0",
         ("tests/individual/test_marginals.py",),
     ),
     Mutation(
