@@ -23,7 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from headcount._device import connected, host, issparse, namespace, on_host
-from headcount._linalg import threads_for
+from headcount._linalg import row_dots, threads_for
 from headcount.structure import _matrix_free_kernels as kernels
 from headcount.structure._conjugate_gradients import Stop, System, conjugate, dots
 from headcount.structure.base import NotPositiveDefinite
@@ -153,7 +153,7 @@ class Squares:
         self.draws += free.shape[1]
         k, t = self.prior[:, None], self.tau[:, None]
         for row, part in enumerate((moved, free - k * noise, t * moved + noise, t * free + noise)):
-            self.sums[row] += np.einsum("ij,ij->i", part, part)
+            self.sums[row] += row_dots(part, part)
 
     def absorb(self, other: Squares) -> None:
         """The sums of other draws of the same counts."""
