@@ -94,6 +94,17 @@ def _added(values: Array, classes: Index, count: int) -> Array:
     return np.asarray(np.bincount(classes.ravel(), weights=flat, minlength=count), dtype=float)
 
 
+def _means(values: Array, classes: Index, count: int) -> Array:
+    """Means by class."""
+    return _added(values, classes, count) / np.bincount(classes.ravel(), minlength=count)
+
+
+def _check_by_cell(by: Any, what: str) -> None:
+    """Refuse classes of what is the same at all times."""
+    if by not in (None, "cell"):
+        raise ModelError(f'by is {by!r}: give None (one {what} for all cells) or "cell"')
+
+
 def _full(tables: Tables) -> Tables:
     """Tables on the larger graph that individuals follow."""
     found = getattr(tables, "full", None)
@@ -112,32 +123,41 @@ def _seen(chain: HiddenStateChain, full: Tables, what: Seen, scopes: Iterable[Sc
 
 @dataclass(frozen=True, eq=False)
 class Canonical(Component):
-    """Numbers that are learned apart, each by its canonical parameter: l(x) = Σ Y x − B A(x), A convex."""
+    """A generalised linear model with the canonical link: η = F x, l(x) = Σ Y η − B A(η), A convex."""
 
     names: tuple[str, ...]
+    design: Array | None = field(default=None, kw_only=True)
+    """F, one row per number that is counted, shape (R, K); None: every number has its own parameter."""
 
     @abstractmethod
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """(Y, B, A, A', A''), shape (K,) each."""
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """(Y, B, A, A', A''), shape (R,) each."""
+
+    def predictor(self, x: Array) -> Array:
+        """η."""
+        return x if self.design is None else self.design @ x
 
     def value(self, x: Array, n: Array) -> float:
-        """Y x − B A."""
-        y, b, a, _, _ = self.terms(x, n)
-        return float(y @ x - b @ a)
+        """Σ Y η − B A."""
+        y, b, a, _, _ = self.terms(self.predictor(x), n)
+        return float(y @ self.predictor(x) - b @ a)
 
     def gradient(self, x: Array, n: Array) -> Array:
-        """Y − B A'."""
-        y, b, _, slope, _ = self.terms(x, n)
-        return np.asarray(y - b * slope)
+        """Fᵀ (Y − B A')."""
+        y, b, _, slope, _ = self.terms(self.predictor(x), n)
+        left = np.asarray(y - b * slope)
+        return left if self.design is None else np.asarray(left @ self.design)
 
     def information(self, x: Array, n: Array) -> Array:
-        """B A''."""
-        _, b, _, _, bend = self.terms(x, n)
-        return np.diag(b * bend)
+        """Fᵀ diag(B A'') F."""
+        _, b, _, _, bend = self.terms(self.predictor(x), n)
+        weight = b * bend
+        return np.diag(weight) if self.design is None else (self.design.T * weight) @ self.design
 
     def alike(self, other: Component) -> bool:
         """The same numbers."""
-        return type(other) is type(self) and other.names == self.names
+        same = isinstance(other, Canonical) and type(other) is type(self) and other.names == self.names
+        return same and np.array_equal(other.design, self.design)  # type: ignore[arg-type, attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +171,9 @@ class LogRates(Canonical):
         """λ = 1: the numbers as given."""
         return np.zeros(len(self.names))
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """A = e^x."""
-        rate = np.exp(x)
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """A = e^η."""
+        rate = np.exp(eta)
         return n[0], n[1], rate, rate, rate
 
     def closed_form(self, x: Array, n: Array) -> Array:
@@ -269,34 +289,45 @@ def _arriving(model: Model) -> ArrivingChain:
 
 @dataclass(frozen=True, eq=False)
 class LogOdds(Canonical):
-    """Probabilities p = 1/(1 + e^−x) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, K)."""
+    """Probabilities p = 1/(1 + e^−η) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, R)."""
 
     first: Array
-    """Probabilities to begin with, shape (K,)."""
+    """Probabilities to begin with, shape (R,)."""
 
     def start(self) -> Array:
-        """As given, off the ends."""
-        return np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
+        """As given, off the ends; with features, the weights nearest to that."""
+        odds = np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
+        return odds if self.design is None else np.asarray(np.linalg.lstsq(self.design, odds, rcond=None)[0])
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def probability(self, x: Array) -> Array:
+        """p, shape (R,)."""
+        return np.asarray(expit(self.predictor(x)))
+
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Y = S, B = S + D, A = −log(1 − p)."""
-        p = np.asarray(expit(x))
-        return n[0], n[0] + n[1], np.logaddexp(0.0, x), p, p * (1.0 - p)
+        p = np.asarray(expit(eta))
+        return n[0], n[0] + n[1], np.logaddexp(0.0, eta), p, p * (1.0 - p)
 
-    def closed_form(self, x: Array, n: Array) -> Array:
-        """log S/D; as it is where nobody was at risk."""
+    def closed_form(self, x: Array, n: Array) -> Array | None:
+        """log S/D; as it is where nobody was at risk; None with features."""
+        if self.design is not None:
+            return None
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.clip(np.log(n[0]) - np.log(n[1]), -LARGEST_LOG, LARGEST_LOG)
         return np.where(n.sum(axis=0) > 0, found, x)
 
     def natural(self, x: Array) -> Natural:
-        """The probabilities."""
+        """The probabilities, or the weights where they are features'."""
+        if self.design is not None:
+            return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
         p = np.asarray(expit(x))
         return Natural(self.names, p, lambda: np.diag(p * (1.0 - p)), ("logit",) * len(x))
 
     def from_natural(self, k: int, name: str, value: float) -> float:
         """Its log-odds."""
         del k
+        if self.design is not None:
+            return value
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
         return float(logit(value))
@@ -319,7 +350,7 @@ class Survival(LogOdds):
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with this survival."""
-        return required(OpenChain, model, "survival").changed(survival=np.asarray(expit(x))[self.classes])
+        return required(OpenChain, model, "survival").changed(survival=self.probability(x)[self.classes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,21 +372,16 @@ class Fidelities(LogOdds):
     def in_model(self, x: Array, model: Model) -> HomeChain:
         """The chain with this fidelity."""
         chain = required(HomeChain, model, "a fidelity")
-        return chain.changed(fidelity=np.asarray(expit(x))[self.classes])
+        return chain.changed(fidelity=self.probability(x)[self.classes])
 
 
 @dataclass(frozen=True, eq=False)
-class Hazards(Component):
-    """Weights w of the odds to leave by age, logit h = w·f(age): l(w) = Σ D log h + S log(1 − h). n is (D, S), shape (2, rows)."""
+class Hazards(LogOdds):
+    """The probability to leave by (cell and) age, or the weights of features of age in its log-odds. n is (who left, who stayed)."""
 
-    names: tuple[str, ...]
-    chain: SemiMarkovChain
-    design: Array
-    """f, one row per row of the statistic, shape (rows, K)."""
-    by_cell: bool
-    direct: bool
-    """Whether every age has its own weight, so that people name the hazard itself."""
-    pseudo: float = 0.0
+    chain: SemiMarkovChain = field(kw_only=True)
+    by_cell: bool = field(kw_only=True)
+    pseudo: float = field(default=0.0, kw_only=True)
     """Individuals of every row that the prior adds to those who left, and to those who stayed."""
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
@@ -369,39 +395,15 @@ class Hazards(Component):
             both += table.sum(axis=1) - stayed, stayed
         return both if self.by_cell else both.reshape(2, *shape).sum(axis=1)
 
-    def hazard(self, x: Array) -> Array:
-        """h by row."""
-        return np.asarray(expit(self.design @ x))
-
     def in_model(self, x: Array, model: Model) -> SemiMarkovChain:
         """The chain with these hazards."""
         chain = required(SemiMarkovChain, model, "a hazard")
         shape = chain.hazard.shape
-        return chain.changed(hazard=self.hazard(x).reshape(shape if self.by_cell else shape[1:]))
-
-    def start(self) -> Array:
-        """The weights nearest to the hazards given, off the ends."""
-        given = self.chain.hazard if self.by_cell else self.chain.hazard.mean(axis=0)
-        odds = logit(np.clip(given.ravel(), FIRST_STAY, 1.0 - FIRST_STAY))
-        return np.asarray(np.linalg.lstsq(self.design, odds, rcond=None)[0])
-
-    def value(self, x: Array, n: Array) -> float:
-        """Σ D η − (D + S) log(1 + e^η), η = log-odds."""
-        eta = self.design @ x
-        return float(n[0] @ eta - n.sum(axis=0) @ np.logaddexp(0.0, eta))
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """fᵀ(D − (D + S) h)."""
-        return np.asarray(self.design.T @ (n[0] - n.sum(axis=0) * self.hazard(x)))
-
-    def information(self, x: Array, n: Array) -> Array:
-        """fᵀ diag((D + S) h (1 − h)) f."""
-        h = self.hazard(x)
-        return np.asarray(self.design.T @ ((n.sum(axis=0) * h * (1.0 - h))[:, None] * self.design))
+        return chain.changed(hazard=self.probability(x).reshape(shape if self.by_cell else shape[1:]))
 
     @property
     def _prior(self) -> Array:
-        return np.full((2, len(self.design)), self.pseudo)
+        return np.full((2, len(self.first)), self.pseudo)
 
     def log_prior(self, x: Array) -> float:
         """Σ pseudo (log h + log(1 − h))."""
@@ -415,33 +417,17 @@ class Hazards(Component):
         """That of the prior's individuals."""
         return self.information(x, self._prior)
 
+    def closed_form(self, x: Array, n: Array) -> Array | None:
+        """See `LogOdds`; the prior's individuals are added."""
+        return super().closed_form(x, n + self._prior)
+
     def reach(self, x: Array) -> Array:
         """|w| times the largest feature."""
-        return np.abs(x) * np.abs(self.design).max(axis=0)
-
-    def natural(self, x: Array) -> Natural:
-        """The hazards, or the weights where they are features'."""
-        if not self.direct:
-            return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
-        h = self.hazard(x)
-        return Natural(self.names, h, lambda: np.diag(h * (1.0 - h)), ("logit",) * len(x))
-
-    def from_natural(self, k: int, name: str, value: float) -> float:
-        """Its log-odds."""
-        del k
-        if not self.direct:
-            return value
-        if not 0 < value < 1:
-            raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
-        return float(logit(value))
+        return np.abs(x) * (1.0 if self.design is None else np.abs(self.design).max(axis=0))
 
     def alike(self, other: Component) -> bool:
-        """The same features."""
-        return (
-            isinstance(other, Hazards)
-            and (other.names, other.pseudo) == (self.names, self.pseudo)
-            and np.array_equal(other.design, self.design)
-        )
+        """The same features and prior."""
+        return isinstance(other, Hazards) and super().alike(other) and other.pseudo == self.pseudo
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,7 +474,7 @@ class Detection(LogOdds):
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Binomial counts with this probability."""
-        p = float(expit(x[0]))
+        p = float(self.probability(x)[0])
 
         def seen(noise: Observation) -> Observation:
             if noise.learned != "detection":
@@ -532,13 +518,13 @@ class SizeMeans(LogRates):
         made |= {name: replace(made[name], size=law) for name, law in zip(self.groups, laws, strict=True)}
         return problem.with_groups(made)
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Poisson: see `LogRates`. Negative binomial: B = Σ (N + r) over problems, A = log(m + r)."""
-        m, r, poisson = self.unit * np.exp(x), self.size, np.isinf(self.size)
+        m, r, poisson = self.unit * np.exp(eta), self.size, np.isinf(self.size)
         r = np.where(poisson, 1.0, r)
         own = n[0], n[0] + r * n[1] / self.unit, np.log(m + r), m / (m + r), m * r / (m + r) ** 2
         y, b, a, slope, bend = (
-            np.where(poisson, *pair) for pair in zip(super().terms(x, n), own, strict=True)
+            np.where(poisson, *pair) for pair in zip(super().terms(eta, n), own, strict=True)
         )
         return y, b, a, slope, bend
 
@@ -598,12 +584,11 @@ class LearnArrivals(Also):
         """See `Also`."""
         chain = _arriving(model)
         names, classes = _numbered("arrivals", self.by, chain.cells, chain.times[1:])
-        expected = _added(chain.arrivals, classes, len(names))
-        if not (expected > 0).all():
+        each = _means(chain.arrivals, classes, len(names))
+        if not (each > 0).all():
             raise ModelError(
                 "arrivals are learned as a multiple of those given, and some are 0: give the chain a first guess, arrivals=1 say"
             )
-        each = expected / _added(np.ones(classes.shape), classes, len(names))
         return Comers(names, each, chain=chain, part="arrivals", classes=classes)
 
 
@@ -618,9 +603,7 @@ class LearnSurvival(Also):
         """See `Also`."""
         chain = required(OpenChain, model, "survival")
         names, classes = _numbered("survival", self.by, chain.cells, chain.times[:-1])
-        first = _added(chain.survival, classes, len(names)) / _added(
-            np.ones(classes.shape), classes, len(names)
-        )
+        first = _means(chain.survival, classes, len(names))
         return Survival(names, first, chain=chain, classes=classes)
 
 
@@ -634,11 +617,9 @@ class LearnFidelity(Also):
     def component(self, model: Model) -> Fidelities:
         """See `Also`."""
         chain = required(HomeChain, model, "a fidelity")
-        if self.by not in (None, "cell"):
-            raise ModelError(f'by is {self.by!r}: give None (one fidelity for all homes) or "cell"')
+        _check_by_cell(self.by, "fidelity")
         names, (classes,) = _numbered("fidelity", self.by, chain.cells, chain.times[:1])
-        first = _added(chain.fidelity, classes, len(names)) / np.bincount(classes, minlength=len(names))
-        return Fidelities(names, first, classes=classes)
+        return Fidelities(names, _means(chain.fidelity, classes, len(names)), classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -667,32 +648,28 @@ class LearnHazard(Also):
     def component(self, model: Model) -> Hazards:
         """See `Also`."""
         chain = required(SemiMarkovChain, model, "a hazard")
-        if self.by not in (None, "cell"):
-            raise ModelError(f'by is {self.by!r}: give None (one hazard for all cells) or "cell"')
-        cells, ages = chain.hazard.shape
-        direct = self.ages is None
-        given = np.eye(ages) if self.ages is None else self.ages
-        kinds = (
-            dict(given)
-            if isinstance(given, Mapping)
-            else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
-        )
-        wrong = [name for name, values in kinds.items() if np.shape(values) != (ages,)]
-        if wrong:
-            raise ModelError(
-                f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them"
+        _check_by_cell(self.by, "hazard")
+        by_cell, ages = self.by == "cell", chain.hazard.shape[1]
+        names, design = tuple(f"hazard@{age}" for age in range(ages)), None
+        if self.ages is not None:
+            given = (
+                self.ages if isinstance(self.ages, Mapping) else dict(enumerate(np.atleast_2d(self.ages).T))
             )
-        design = np.stack([np.asarray(values, dtype=float) for values in kinds.values()], axis=1)
-        names = tuple(f"hazard@{name}" if direct else f"hazard {name}" for name in kinds)
-        if self.by == "cell":
-            design = np.kron(np.eye(cells), design)
-            names = tuple(
-                name.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for name in names
-            )
-        pseudo = (
-            (0.5 if direct else 0.0) if self.prior is None else finite_number(self.prior, "prior", least=0.0)
-        )
-        return Hazards(names, chain, design, self.by == "cell", direct, pseudo)
+            wrong = [str(name) for name, values in given.items() if np.shape(values) != (ages,)]
+            if wrong:
+                raise ModelError(
+                    f"ages: {', '.join(wrong)} must have one number per age class, {ages} of them"
+                )
+            names = tuple(f"hazard {name}" for name in given)
+            design = np.stack([np.asarray(values, dtype=float) for values in given.values()], axis=1)
+        first = chain.hazard if by_cell else chain.hazard.mean(axis=0)
+        if by_cell:
+            design = None if design is None else np.kron(np.eye(len(chain.cells)), design)
+            names = tuple(n.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for n in names)
+        pseudo = 0.5 if self.ages is None else 0.0
+        if self.prior is not None:
+            pseudo = finite_number(self.prior, "prior", least=0.0)
+        return Hazards(names, first.ravel(), design=design, chain=chain, by_cell=by_cell, pseudo=pseudo)
 
 
 @dataclass(frozen=True, eq=False)
@@ -807,12 +784,11 @@ class LearnSizes(Also):
         """See `Also`."""
         if model.expected_number is not None:
             chain = _arriving(model)
+            _check_by_cell(self.by, "first number")
             names, (classes,) = _numbered("first", self.by, chain.cells, chain.times[:1])
             expected = _added(_by_cell(chain.first), classes, len(names))
-            if self.by not in (None, "cell") or not (expected > 0).all():
-                raise ModelError(
-                    'first numbers are learned as a multiple of those given, by None or "cell": give a guess > 0'
-                )
+            if not (expected > 0).all():
+                raise ModelError("first numbers are learned as a multiple of those given: give a guess > 0")
             return Comers(names, expected, chain=chain, part="initial", classes=classes)
         if not self.laws:
             raise ModelError(
