@@ -33,14 +33,12 @@ from headcount.individual import (
 )
 from headcount.learn._components import (
     LARGEST_LOG_ODDS,
-    MatrixMoves,
     Moves,
     Rows,
     Weights,
     steps_of,
     with_transitions,
 )
-from headcount.learn._expect import StackedTables
 from headcount.learn._family import (
     Also,
     Component,
@@ -60,8 +58,6 @@ LARGEST_LOG = 30.0
 """Bound of logarithms and log-odds: e^30 is beyond any count of individuals, and its inverse stands for zero."""
 FIRST_STAY = 0.02
 """Distance of a first survival or detection from 0 and 1: at the ends nothing would pull it away."""
-START_RIDGE = 1e-2
-"""Prior precision that keeps weights finite while they are fitted to a group's given moves."""
 LARGEST_START = 4.0
 """Largest log-odds that a search begins with: probabilities of 2 % can still grow."""
 
@@ -854,10 +850,5 @@ def _nearest(component: Component, model: MarkovChain) -> Array:
     """The parameters of a group's moves that come nearest to its model as it was given."""
     if not isinstance(component, Moves) or len(component.times) < 2:
         return component.start()
-    table = component.flows(list(model.transitions))
-    if isinstance(component, Weights):
-        held = replace(component, ridge=component.ridge + START_RIDGE)
-        return StackedTables([(held, table)]).maximise(component.start())
-    assert isinstance(component, MatrixMoves)
-    odds = component.log_odds(np.where(component.free, table, 0.0))
-    return np.clip(odds, -LARGEST_START, LARGEST_START)
+    found = component.nearest(component.flows(list(model.transitions)))
+    return found if isinstance(component, Weights) else np.clip(found, -LARGEST_START, LARGEST_START)
