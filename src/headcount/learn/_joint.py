@@ -149,7 +149,7 @@ class _Side:
     @cached_property
     def features(self) -> PassPlan:
         """For the tables of the features."""
-        return PassPlan.of(self.weights.tree, tuple(self.weights.features))
+        return PassPlan.of(self.weights.tree, tuple(self.weights.features.rows))
 
     @cached_property
     def sites(self) -> PassPlan:
@@ -385,10 +385,10 @@ def _centred(
     So the weight of an interaction hardly changes the counts of its variables' states; without, weights of a variable's
     states and of all of their interactions would be tied together.
     """
-    parts: dict[Scope, list[tuple[Index, Index, Array]]] = {s: [] for s in features}
+    parts: dict[Scope, list[tuple[Index, Index, Array]]] = {s: [] for s in features.rows}
     home = {}
     for domain in features.domains:
-        k, places = features[domain.scope][0], np.unravel_index(cells[domain.scope], domain.shape)
+        k, places = features.rows[domain.scope][0], np.unravel_index(cells[domain.scope], domain.shape)
         at = dict(zip(domain.scope, places, strict=True))
         for size in range(1, len(domain.scope) + 1):
             for part in itertools.combinations(domain.scope, size):
@@ -422,7 +422,8 @@ def _recodable(sides: Sequence[_Side]) -> bool:
     """Whether all sides have the same weights without a prior on each, one per configuration without first states."""
     weights = sides[0].weights
     whole = all(
-        len(k) == np.prod([n - 1 for n in weights.domain(s).shape]) for s, (k, _) in weights.features.items()
+        len(k) == np.prod([n - 1 for n in weights.domain(s).shape])
+        for s, (k, _) in weights.features.rows.items()
     )
     alike = all(side.weights.alike(weights) for side in sides)
     return weights.corners and whole and alike and not np.any(weights.ridge)
@@ -464,7 +465,7 @@ def _interactions(sides: Sequence[_Side], scope: Scope, shares: Mapping[Any, Arr
 def _weights(weights: Potentials, tables: Mapping[Scope, Array]) -> Array:
     """The weights of which these are the tables: each is one entry."""
     made = np.zeros(len(weights.names))
-    for scope, (k, f) in weights.features.items():
+    for scope, (k, f) in weights.features.rows.items():
         made[k] = tables[scope].ravel()[f.indices]
     return made
 

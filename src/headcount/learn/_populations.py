@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -49,7 +49,7 @@ from headcount.learn._family import (
     Tables,
     required,
 )
-from headcount.observe import Observation, Problem
+from headcount.observe import Observation, Problem, Site
 from headcount.observe.cloud import Seen, alone
 from headcount.population import About, NegativeBinomialSize, PoissonSize, as_law
 from headcount.tables import dense
@@ -194,6 +194,25 @@ class LogRates(Canonical):
         return isinstance(other, LogRates) and super().alike(other) and np.array_equal(self.unit, other.unit)
 
 
+def _telling(problem: Problem | None, parameter: str) -> list[Site]:
+    """The sites whose noises share a learned parameter of this name."""
+    if problem is None:
+        raise ValueError(
+            f"a {parameter} is learned from observations: complete counts alone say nothing about it"
+        )
+    return [site for site in problem.sites if site.noise.learned == parameter]
+
+
+def _with_learned(problem: Problem, parameter: str, change: Callable[[Any], Any]) -> Problem:
+    """The problem whose noises have another value of the learned parameter of this name."""
+
+    def changed(noise: Observation) -> Observation:
+        own = noise.learned == parameter
+        return noise.replaced({parameter: change(getattr(noise, parameter))}) if own else noise
+
+    return problem.with_noise(changed)
+
+
 @dataclass(frozen=True, eq=False)
 class Rate(LogRates):
     """The observation rate: y ~ Poisson(λ r n), r the rates given with the data; Y the total of all counts, B = Σ r E[n]."""
@@ -204,27 +223,17 @@ class Rate(LogRates):
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """(Y, Σ r n) over the Poisson counts."""
         del units
-        if problem is None:
-            raise ValueError(
-                "a rate is learned from observations: complete counts alone say nothing about it"
-            )
-        total, exposed = 0.0, 0.0
-        for site in problem.sites:
-            if site.noise.learned == "rate":
-                total += float(site.noise.counts.sum())
-                rate: Any = site.noise.entry_parameters()["rate"]
-                exposed += float(np.sum(rate * site.margin(dense(tables(site.scope)).ravel())))
-        return np.array([[total], [exposed]])
+        sites = _telling(problem, "rate")
+        exposed = [
+            np.sum(s.noise.entry_parameters()["rate"] * s.margin(dense(tables(s.scope)).ravel()))
+            for s in sites
+        ]
+        return np.array([[sum(s.noise.counts.sum() for s in sites)], [sum(exposed)]], dtype=float)
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Poisson counts seen at λ times the rates given."""
         rate = float(np.exp(x[0]))
-
-        def faster(noise: Observation) -> Observation:
-            known = noise.learned == "rate"
-            return noise.replaced({"rate": noise.rate * rate}) if known else noise  # type: ignore[attr-defined]
-
-        return problem.with_noise(faster)
+        return _with_learned(problem, "rate", lambda given: given * rate)
 
     def natural(self, x: Array) -> Natural:
         """λ itself."""
@@ -459,25 +468,15 @@ class Detection(LogOdds):
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Who was counted, and who was not."""
         del units
-        if problem is None:
-            raise ValueError("a detection is learned from observations: complete counts say nothing about it")
-        seen, there = 0.0, 0.0
-        for site in problem.sites:
-            if site.noise.learned == "detection":
-                seen += float(site.noise.counts.sum())
-                there += float(site.margin(dense(tables(site.scope)).ravel()).sum())
+        sites = _telling(problem, "detection")
+        seen = float(sum(s.noise.counts.sum() for s in sites))
+        there = float(sum(s.margin(dense(tables(s.scope)).ravel()).sum() for s in sites))
         return np.array([[seen], [max(there - seen, 0.0)]])
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Binomial counts with this probability."""
         p = float(self.probability(x)[0])
-
-        def seen(noise: Observation) -> Observation:
-            if noise.learned != "detection":
-                return noise
-            return noise.replaced({"detection": np.full(np.shape(noise.detection), p)})  # type: ignore[attr-defined]
-
-        return problem.with_noise(seen)
+        return _with_learned(problem, "detection", lambda given: np.full(np.shape(given), p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -540,10 +539,7 @@ class Known(Parametrisation):
     transitions: Any = field(default=None, repr=False)
     """Of the problem, which a fit puts here for its file."""
 
-    @property
-    def takes_groups(self) -> bool:
-        """It does."""
-        return True
+    takes_groups: ClassVar[bool] = True
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
@@ -561,7 +557,14 @@ class Known(Parametrisation):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnArrivals(Also):
+class AlsoOrAlone(Also):
+    """What is learned beside another parametrisation, or, where that is left out, alone."""
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnArrivals(AlsoOrAlone):
     """Another parametrisation, and the arrivals of an `OpenChain` or a `SemiMarkovChain`.
 
     Parameters
@@ -573,7 +576,6 @@ class LearnArrivals(Also):
         it learns their number and keeps their pattern; where none were given none are learned.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
 
     def component(self, model: Model) -> Comers:
@@ -589,10 +591,9 @@ class LearnArrivals(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnSurvival(Also):
+class LearnSurvival(AlsoOrAlone):
     """Another parametrisation, and the survival of an `OpenChain`: one probability, or one per ``"cell"``, ``"step"`` or both."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
 
     def component(self, model: Model) -> Survival:
@@ -604,10 +605,9 @@ class LearnSurvival(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnFidelity(Also):
+class LearnFidelity(AlsoOrAlone):
     """Another parametrisation, and the fidelity of a `HomeChain`: one probability, or one per home, ``by="cell"``."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: Literal["cell"] | None = None
 
     def component(self, model: Model) -> Fidelities:
@@ -619,7 +619,7 @@ class LearnFidelity(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnHazard(Also):
+class LearnHazard(AlsoOrAlone):
     """Another parametrisation, and the hazard of a `SemiMarkovChain`: the probability to leave by the time since arrival.
 
     Parameters
@@ -636,7 +636,6 @@ class LearnHazard(Also):
         own hazard, of which counts often say little, and 0 with features.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: Literal["cell"] | None = None
     ages: Any = None
     prior: float | None = None
@@ -669,7 +668,7 @@ class LearnHazard(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnMemory(Also):
+class LearnMemory(AlsoOrAlone):
     """Another parametrisation, and the memory of a `MemoryChain`: the law of the next cell by (previous, current).
 
     Parameters
@@ -680,7 +679,6 @@ class LearnMemory(Also):
         Prior of every row, Π p^(α−1); 1: none. Entries that are zero in the chain given stay so.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     dirichlet: float = 1.0
 
     def component(self, model: Model) -> Memories:
@@ -711,7 +709,7 @@ class LearnRate(Also):
 
     def check(self, problem: Problem) -> list[str]:
         """A rate needs Poisson counts without background."""
-        found = [s for s in problem.sites if s.noise.learned == "rate"]
+        found = _telling(problem, "rate")
         problems = super().check(problem)
         if not found:
             problems.append("there is no Poisson observation to learn a rate from")
@@ -727,10 +725,9 @@ class LearnRate(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnDetection(Also):
+class LearnDetection(AlsoOrAlone):
     """Another parametrisation, and the probability with which individuals are counted, one for all `Binomial` observations."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     first: float = 0.5
     """Where the search begins; a fit puts here what the observations were given."""
 
@@ -741,14 +738,14 @@ class LearnDetection(Also):
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        given = [np.asarray(s.noise.detection) for s in problem.sites if s.noise.learned == "detection"]  # type: ignore[attr-defined]
+        given = [np.asarray(s.noise.detection) for s in _telling(problem, "detection")]  # type: ignore[attr-defined]
         first = float(np.mean(np.concatenate(given))) if given else self.first
         return replace(self, parametrisation=self.parametrisation.for_problem(problem), first=first)
 
     def check(self, problem: Problem) -> list[str]:
         """A detection needs binomial counts."""
         found = super().check(problem)
-        if not any(s.noise.learned == "detection" for s in problem.sites):
+        if not _telling(problem, "detection"):
             found.append("there is no Binomial observation to learn a detection from")
         return found + _beside_bounds(problem, "a detection")
 
@@ -763,7 +760,7 @@ def _beside_bounds(problem: Problem, what: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class LearnSizes(Also):
+class LearnSizes(AlsoOrAlone):
     """Another parametrisation, and the means of the laws of sizes.
 
     Of a population `About` some number: the mean of that law, a Poisson's or a negative binomial's, whose relative scatter is kept. Of
@@ -771,7 +768,6 @@ class LearnSizes(Also):
     number at the first time, one factor or one per ``"cell"``.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
     laws: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict, repr=False)
     """Mean and size r of every law, which a fit puts here; by group, None for the whole population."""
@@ -822,10 +818,7 @@ class ByGroup(Parametrisation):
     models: Mapping[Hashable, Any] = field(default_factory=dict, repr=False)
     """The groups' models, which a fit puts here."""
 
-    @property
-    def takes_groups(self) -> bool:
-        """It does."""
-        return True
+    takes_groups: ClassVar[bool] = True
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
