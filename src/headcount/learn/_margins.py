@@ -358,9 +358,7 @@ class _TablesAtOnce(AtOnce):
         known = self.tables.get(id(task.problem))
         if known is None:
             return None
-        # Matrices that are not learned are each family's own.
-        learns = any(isinstance(c, Moves) for c in task.family.components)
-        family = self.first_alike(task.family) if learns else task.family
+        family = self.first_alike(task.family)
         key = id(family), id(task.parameters)
         if key not in laws:
             laws[key] = _law(family, task.parameters)
@@ -379,6 +377,11 @@ class _TablesAtOnce(AtOnce):
                 starts = [g + a for g, a in zip(own[1:], margins.split(ahead)[1:], strict=True)]
         both = zip(margins.counts, margins.counts[1:], log_p, phi[1:], starts, strict=False)
         return [Table(*one) for one in both], initial
+
+    def first_alike(self, family: Family) -> Family:
+        """See `AtOnce`; matrices that are not learned are each family's own."""
+        learns = any(isinstance(c, Moves) for c in family.components)
+        return super().first_alike(family) if learns else family
 
     def _expected(
         self, task: EStep, found: Sequence[ExpectedTable], initial: Array, *, volume: bool
