@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.sparse import coo_array
 from scipy.special import expit, logit
 
@@ -644,27 +645,27 @@ class LearnHazard(AlsoOrAlone):
         """See `Also`."""
         chain = required(SemiMarkovChain, model, "a hazard")
         _check_by_cell(self.by, "hazard")
-        by_cell, ages = self.by == "cell", chain.hazard.shape[1]
-        names, design = tuple(f"hazard@{age}" for age in range(ages)), None
-        if self.ages is not None:
-            given = (
-                self.ages if isinstance(self.ages, Mapping) else dict(enumerate(np.atleast_2d(self.ages).T))
-            )
-            wrong = [str(name) for name, values in given.items() if np.shape(values) != (ages,)]
-            if wrong:
-                raise ModelError(
-                    f"ages: {', '.join(wrong)} must have one number per age class, {ages} of them"
-                )
-            names = tuple(f"hazard {name}" for name in given)
-            design = np.stack([np.asarray(values, dtype=float) for values in given.values()], axis=1)
+        by_cell = self.by == "cell"
+        names, design = self._features(chain.hazard.shape[1])
         first = chain.hazard if by_cell else chain.hazard.mean(axis=0)
         if by_cell:
-            design = None if design is None else np.kron(np.eye(len(chain.cells)), design)
+            design = None if design is None else block_diag(*[design] * len(chain.cells))
             names = tuple(n.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for n in names)
         pseudo = 0.5 if self.ages is None else 0.0
         if self.prior is not None:
             pseudo = finite_number(self.prior, "prior", least=0.0)
         return Hazards(names, first.ravel(), design=design, chain=chain, by_cell=by_cell, pseudo=pseudo)
+
+    def _features(self, ages: int) -> tuple[tuple[str, ...], Array | None]:
+        """Names of the parameters of one cell, and the features of age whose weights they are; None: every age has its own."""
+        if self.ages is None:
+            return tuple(f"hazard@{age}" for age in range(ages)), None
+        given = self.ages if isinstance(self.ages, Mapping) else dict(enumerate(np.atleast_2d(self.ages).T))
+        wrong = [str(name) for name, values in given.items() if np.shape(values) != (ages,)]
+        if wrong:
+            raise ModelError(f"ages: {', '.join(wrong)} must have one number per age class, {ages} of them")
+        design = np.stack([np.asarray(values, dtype=float) for values in given.values()], axis=1)
+        return tuple(f"hazard {name}" for name in given), design
 
 
 @dataclass(frozen=True, eq=False)
