@@ -5,12 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-import headcount as hc
 from graphs import awkward_models
 from headcount.engines import TiltedEP
 from headcount.learn._expect import EStep, Objective
 from headcount.learn._log_linear import feature_covariance
-from headcount.learn._search import interior, moments
+from headcount.learn._search import moments, simplex
 from learn.cases import tiny_cases
 
 CASES = tiny_cases()
@@ -90,20 +89,16 @@ def test_feature_covariance_on_any_junction_tree(name: str) -> None:
     assert np.allclose(feature_covariance(model, features, 3), (centred * p) @ centred.T, atol=1e-12)
 
 
-def test_a_start_is_inside_the_free_entries() -> None:
-    """Rows are laws above zero on free entries, whatever was estimated, and fixed entries keep their probabilities."""
-    mask = np.array([[True, True, True], [True, True, False], [True, True, True]])
-    fixed = np.array([[np.nan, np.nan, 0.25], [np.nan] * 3, [np.nan] * 3])
-    chain = hc.MarkovChain(np.full(3, 1 / 3), np.full((3, 3), 1 / 3), length=3)
-    (rows,) = hc.TabularChain(mask, fixed=fixed).bind(chain).components
-    made = interior(np.array([[-0.2, 0.5, 9.0], [0.3, 0.1, 9.0], [np.nan, np.nan, np.nan]]), rows)
-    assert made.sum(axis=1) == pytest.approx(1)
-    assert (made[rows.free] > 0).all()
-    assert made[0, 2] == 0.25
-    assert made[1, 2] == 0
-    assert made[0, 1] == pytest.approx(0.75 * 0.95)
-    assert made[1, 0] == pytest.approx(0.9 * 0.75 + 0.05)
-    assert made[2] == pytest.approx(np.full(3, 1 / 3))
+def test_simplex_projection_is_the_nearest_law() -> None:
+    """No law is nearer to v than its projection."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        v = rng.normal(size=4)
+        law = simplex(v)
+        assert law.min() >= 0
+        assert law.sum() == pytest.approx(1)
+        others = rng.dirichlet(np.full(4, 0.5), size=200)
+        assert (np.linalg.norm(others - v, axis=1) >= np.linalg.norm(law - v) - 1e-12).all()
 
 
 def test_moments_are_consistent() -> None:

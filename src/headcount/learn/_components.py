@@ -588,7 +588,7 @@ class Pooling:
         """The prior's counts (R, C), those of leaving (R,) or None, and the strengths, from flows ``n`` (R, C)."""
         if self.centre is not None:
             base = np.where(free, np.tile(self.centre, (self.classes, 1)), 0.0)
-            base = rows_to_one(base)
+            base = _rows(base)
             strength = _strength(n, base)
             return strength * base, None, {"prior": strength}
         cells = n.shape[1]
@@ -597,7 +597,7 @@ class Pooling:
         return pseudo.reshape(n.shape), going.reshape(-1), found
 
 
-def rows_to_one(weights: Array) -> Array:
+def _rows(weights: Array) -> Array:
     """Rows that sum to one; a row of zeros stays."""
     total = weights.sum(axis=-1, keepdims=True)
     return weights / np.where(total > 0, total, 1.0)
@@ -614,18 +614,18 @@ def _pooled(n: Array, free: Mask) -> tuple[Array, Array, dict[str, float]]:
     others[own, own] = False
     leaving = away.sum(axis=2)
 
-    popular = rows_to_one(away.sum(axis=(0, 1)) + UNSEEN)
-    rows = rows_to_one(np.where(others, popular, 0.0))
+    popular = _rows(away.sum(axis=(0, 1)) + UNSEEN)
+    rows = _rows(np.where(others, popular, 0.0))
     total = away.sum(axis=0)
     common = _strength(total, rows)
-    shared = rows_to_one(total + common * rows)  # Q
+    shared = _rows(total + common * rows)  # Q
 
     arrived = away.sum(axis=1)
     even = np.broadcast_to(popular, arrived.shape)
     popularity = _strength(arrived, even)
-    seasonal = rows_to_one(arrived + popularity * even)  # u_c
+    seasonal = _rows(arrived + popularity * even)  # u_c
 
-    base = rows_to_one(shared * (seasonal / popular)[:, None, :])
+    base = _rows(shared * (seasonal / popular)[:, None, :])
     destinations = _strength(away, base)
 
     def odds(axis: int | None) -> Array:

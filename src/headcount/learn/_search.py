@@ -10,8 +10,8 @@ from totals alone:
 
 *Regression* (any chain): E[n_{t+1} | n_t] = Pᵀ n_t, by least squares over time.
 
-Rows of either estimate, without what is below zero, are mixed with a tenth of the uniform distribution over the free entries: it is a
-start, inside, not an answer.
+Either estimate is projected, row by row, onto the distributions over the free entries and mixed with a tenth of the uniform
+one: it is a start, inside, not an answer.
 
 **The climb** follows. Priors that are learned come first, in turn with a few steps of it. It ends at a zero of Fisher's gradient.
 
@@ -50,7 +50,7 @@ from headcount.learn._climb import (
     same_maximum,
     tried,
 )
-from headcount.learn._components import MatrixMoves, Moves, Rows, Weights, rows_to_one
+from headcount.learn._components import MatrixMoves, Moves, Rows, Weights
 from headcount.learn._expect import PRIOR_ROUNDS, Evaluation, Expectation, settled
 from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
@@ -389,11 +389,23 @@ def regression(totals: Sequence[Array]) -> Array:
 
 def interior(matrix: Array, rows: Rows) -> Array:
     """Each row as a distribution over its free entries, none of them zero; fixed entries as they are."""
-    even = rows_to_one(rows.free.astype(float))
-    known = np.isfinite(matrix).all(axis=1, keepdims=True)
-    wanted = np.where(rows.free & known, np.maximum(matrix, 0.0), 0.0)
-    law = np.where(wanted.any(axis=1, keepdims=True), rows_to_one(wanted), even)
-    return np.asarray(rows.fixed + rows.mass[:, None] * ((1 - UNIFORM_SHARE) * law + UNIFORM_SHARE * even))
+    made = rows.fixed.copy()
+    for r, free in enumerate(rows.free):
+        if not free.any():
+            continue
+        wanted = matrix[r, free]
+        even = np.full(free.sum(), 1.0 / free.sum())
+        law = simplex(wanted / rows.mass[r]) if np.isfinite(wanted).all() else even
+        made[r, free] = rows.mass[r] * ((1 - UNIFORM_SHARE) * law + UNIFORM_SHARE * even)
+    return made
+
+
+def simplex(v: Array) -> Array:
+    """The nearest probability distribution to v."""
+    ordered = np.sort(v)[::-1]
+    excess = (np.cumsum(ordered) - 1.0) / np.arange(1, len(v) + 1)
+    threshold = excess[np.flatnonzero(ordered > excess)[-1]]
+    return np.maximum(v - threshold, 0.0)
 
 
 def with_priors(at: ClimbState, climber: Climber) -> ClimbState:
