@@ -141,7 +141,7 @@ def test_fits_of_the_second_version_say_so(tmp_path) -> None:
     with (tmp_path / "old.npz").open("wb") as handle:
         np.savez(handle, __meta__=np.array(json.dumps({"format": "headcount fit 2"})), working=np.zeros(2))
     with pytest.raises(
-        ValueError, match=r"has version 2 of the format, this headcount reads version 4: fit again"
+        ValueError, match=r"has version 2 of the format, this headcount reads version 3: fit again"
     ):
         Fit.load(tmp_path / "old.npz")
 

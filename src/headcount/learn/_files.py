@@ -25,12 +25,21 @@ from scipy import sparse
 
 from headcount._disk import replacing
 from headcount.engines import Status
-from headcount.individual import DiscreteModel, HiddenStateChain, MarkovChain, Model
+from headcount.individual import (
+    DiscreteModel,
+    HiddenStateChain,
+    HomeChain,
+    MarkovChain,
+    MemoryChain,
+    Model,
+    OpenChain,
+    SemiMarkovChain,
+)
 from headcount.observe import Observation, Problem
 from headcount.population import DispersionEstimate, Flocks, Overdispersion
 
-VERSION = 4
-"""Of the files: others were written by earlier versions of headcount."""
+VERSION = 3
+"""Of the files: 1 and 2 were written by earlier versions of headcount, with one layout for fits and one for checkpoints."""
 
 Pack = Callable[[Any], Any]
 Coder = tuple[Pack, Pack]
@@ -106,6 +115,12 @@ def _template(initial: Any, states: Mapping[Any, tuple[Any, ...]]) -> MarkovChai
     return MarkovChain(initial, matrices, times=tuple(states), cells=states)
 
 
+def _open_chain(first: Any, transitions: Any, arrivals: Any, survival: Any, states: Any) -> OpenChain:
+    return OpenChain(
+        first, transitions, arrivals=arrivals, survival=survival, times=tuple(states), cells=states
+    )
+
+
 def _object_array(shape: Sequence[int], values: Sequence[Any]) -> Any:
     made = np.empty(len(values), dtype=object)
     made[:] = values
@@ -143,6 +158,8 @@ def _for_fingerprints(unpack: Pack, held: Any) -> Any:
     raise ValueError(f"{held!r} is in no file")
 
 
+_HIDDEN: dict[str, Any] = {kind.__name__: kind for kind in (SemiMarkovChain, MemoryChain, HomeChain)}
+"""Chains that are written by the arguments that make them again."""
 _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], Any]]] = {
     "status": (Status, lambda pack, v: v.value, lambda unpack, held: Status(held)),
     "map": (
@@ -150,10 +167,17 @@ _KINDS: dict[str, tuple[type, Callable[[Pack, Any], Any], Callable[[Pack, Any], 
         lambda pack, v: [[pack(k), pack(part)] for k, part in v.items()],
         lambda unpack, held: {unpack(k): unpack(part) for k, part in held},
     ),
+    "open chain": (
+        OpenChain,
+        lambda pack, c: [
+            pack(part) for part in (c.first, list(c.transitions), c.arrivals, c.survival, dict(c.states))
+        ],
+        lambda unpack, held: _open_chain(*(unpack(part) for part in held)),
+    ),
     "hidden states": (
         HiddenStateChain,
         lambda pack, c: [type(c).__name__, pack(c.arguments)],
-        lambda unpack, held: _readable((HiddenStateChain,))[held[0]](**unpack(held[1])),
+        lambda unpack, held: _HIDDEN[held[0]](**unpack(held[1])),
     ),
     "chain": (MarkovChain, _chain, lambda unpack, held: _template(*(unpack(part) for part in held))),
     "model": (
