@@ -27,7 +27,6 @@ from headcount._compile import many_solves
 from headcount.checks import generator, instance, whole_number
 from headcount.dates import readable
 from headcount.engines import Engine, NotConvergedError, Posterior
-from headcount.individual import MarkovChain
 from headcount.learn import FitNotConvergedError, Parametrisation, fit, infer
 from headcount.observe import Problem, ProblemError
 from headcount.posterior._draws import DrawError, drawn_entries
@@ -201,20 +200,13 @@ def _simulated(problem: Problem, rng: np.random.Generator) -> tuple[_Truth, Prob
     chain = model.as_chain()
     if chain is not None and not chain.initial_known:
         size = len(chain.states[chain.variables[0]])
-        law = rng.dirichlet(np.ones(size))
-        model = MarkovChain(law, list(chain.transitions), times=chain.times, cells=_cells(chain))
+        model = chain.with_moves(rng.dirichlet(np.ones(size)), chain.transitions)
     world = simulated_population(model, problem.population, dispersion=problem.dispersion, rng=rng)
     counts = []
     for site in problem.sites:
         n = site.margin(np.asarray(dense(world.tables.table(site.scope)), dtype=float).ravel())
         counts.append(site.noise.sample(n, rng=rng))
     return _Truth(world.tables.table, model.marginal), problem.with_counts(counts)
-
-
-def _cells(model: MarkovChain) -> Any:
-    """Labels of the cells as `MarkovChain` takes them: one list, or one per time where they change."""
-    states = [model.states[v] for v in model.variables]
-    return states[0] if len(set(states)) == 1 else states
 
 
 @many_solves(50)  # a calibration of fewer simulations says little

@@ -272,7 +272,7 @@ def test_weights_that_nobody_is_expected_to_show_do_not_run_away(monkeypatch: py
     (potentials,) = LogLinear.saturated(model).bind(model).components
     x = np.zeros(len(potentials.names))
     x[-1] = -40.0
-    n = np.append(500 * potentials.totals({s: model.marginal(s) for s in potentials.features}), 500.0)
+    n = np.append(500 * potentials.totals({s: model.marginal(s) for s in potentials.features.rows}), 500.0)
     step = potentials.closed_solve(x, n, np.full(len(x), 1e-5))
     assert step is not None
     assert np.abs(step).max() <= 1e-3

@@ -13,9 +13,9 @@ CEILINGS = {
     "isinstance tests on kinds of model or population": 20,
     "import cycles, functions included": 0,
     "modules reachable from TiltedEP": 54,
-    "blocks rated C or worse": 87,
+    "blocks rated C or worse": 86,
     "blocks rated D or worse": 3,
-    "files from CSV to nodes.csv": 74,
+    "files from CSV to nodes.csv": 73,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 

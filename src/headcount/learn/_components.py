@@ -18,6 +18,7 @@ from headcount.individual import (
     MarkovChain,
     Model,
 )
+from headcount.learn._expect import StackedTables
 from headcount.learn._family import Component, Natural, Tables
 from headcount.observe import Problem
 from headcount.tables import dense
@@ -26,6 +27,8 @@ RIDGE_RANGE = (1e-6, 1e8)
 """Within which a ridge is learned: standard deviations of a weight from 10⁻⁴ (no difference) to 10³ (no prior)."""
 FIRST_RIDGE = 1.0
 """Prior precision of weights before it is learned: odds vary by a factor of e between classes."""
+NEAREST_RIDGE = 1e-2
+"""Prior precision that keeps weights finite while they are fitted to given moves: features can make staying certain."""
 LARGEST_LOG_ODDS = 700.0
 """e^−700 stands for a probability of zero: float64 underflows beyond."""
 WEAKEST = 0.1
@@ -119,6 +122,10 @@ class Moves(Component):
     def flows(self, steps: list[Any]) -> Array:
         """Flows of all steps, those of one kind added up."""
 
+    @abstractmethod
+    def nearest(self, n: Array) -> Array:
+        """The parameters under which these flows are most probable; weights with a ridge that keeps them finite."""
+
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """The flows."""
         del tables, problem
@@ -144,6 +151,19 @@ def with_transitions(template: MarkovChain, initial: Any, matrices: Any = None) 
     return template.with_moves(initial, matrices)
 
 
+def with_initial(problem: Problem, initial: Any) -> Problem:
+    """The problem with another initial distribution of its chain; None: it is unknown."""
+    chain = problem.model.as_chain()
+    assert chain is not None
+    return problem.with_model(with_transitions(chain, initial))
+
+
+def with_even_initial(problem: Problem) -> Problem:
+    """The problem whose individuals begin in every cell with the same probability."""
+    cells = len(problem.model.states[problem.model.variables[0]])
+    return with_initial(problem, np.full(cells, 1.0 / cells))
+
+
 @dataclass(frozen=True, eq=False)
 class Weights(Moves, Ridge):
     """w of P_t(i, j) ∝ exp(w_t·f_t(i, j)), learned from flows n_t(i, j): l(w) = Σ n log P (see `LogLinearTransitions`)."""
@@ -165,6 +185,11 @@ class Weights(Moves, Ridge):
         return linear.flows(
             steps if linear.sparse else np.stack([np.asarray(dense(s)) for s in steps]), signed=True
         )
+
+    def nearest(self, n: Array) -> Array:
+        """See `Moves`."""
+        held = replace(self, ridge=self.ridge + NEAREST_RIDGE)
+        return StackedTables([(held, n)]).maximise(self.start())
 
     def value(self, x: Array, n: Array) -> float:
         """Σ n log P."""
@@ -489,6 +514,10 @@ class MatrixMoves(Moves, Rows):
             rows = np.split(table, np.cumsum(self.sizes[:-1])[:-1])
             made = [matrix[:, :width] for matrix, width in zip(rows, self.sizes[1:], strict=True)]
         return [made[k] for k in self.kinds] if len(self.kinds) else made[0]
+
+    def nearest(self, n: Array) -> Array:
+        """See `Moves`."""
+        return self.log_odds(np.where(self.free, n, 0.0))
 
     def flows(self, steps: list[Any]) -> Array:
         """See `Moves`."""

@@ -19,7 +19,7 @@ for P parameters and M counts, m the share of the counts' variance that is movem
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,6 @@ from headcount.population import (
     Flocks,
     Overdispersion,
     ToEstimate,
-    as_dispersion,
 )
 from headcount.posterior.fit_check import fit_check
 from headcount.tables import dense
@@ -70,9 +69,6 @@ well as they can, so that the evidence has a maximum at phi = 1 beside that of t
 routes was seen, too. A maximum is 2 wide at least: its curvature is M/2 for M counts, e^(−ψ) to its left."""
 NEAR = 0.1
 """Standard errors between the two last estimates of the maximum at which the search ends."""
-NEAR_START = 0.8
-"""Change of log phi up to which a run starts from the last answer: from 1 away it took up to 20 s where a cold start takes .06 s
-(N = 10⁶, phi = 10⁵)."""
 SHORTEST, LONGEST = 0.02, 1.5
 """Step in log phi by which the curvature at the maximum is measured: one standard error, within these."""
 MOST_MEASURED = 5
@@ -331,16 +327,11 @@ def _class_labels(by: Any, chains: Sequence[Any]) -> tuple[tuple[Any, ...], dict
     return tuple(dict.fromkeys(steps.values())), steps
 
 
-def on(problem: Problem, dispersion: Dispersion | None) -> Problem:
-    """The problem with those of a dispersion's steps that it has."""
-    if dispersion is not None:
-        dispersion = dispersion.among(problem.model.variables)
-    return problem.with_dispersion(dispersion)
-
-
 def problems_on(problems: Sequence[Problem], dispersion: Dispersion | None) -> tuple[Problem, ...]:
-    """Several problems with one dispersion."""
-    return tuple(on(p, dispersion) for p in problems)
+    """Several problems with one dispersion, each with those of its steps that it has."""
+    if dispersion is None:
+        return tuple(p.with_dispersion(None) for p in problems)
+    return tuple(p.with_dispersion(dispersion.among(p.model.variables)) for p in problems)
 
 
 def _settled(before: DispersionEstimate | None, now: DispersionEstimate) -> bool:
@@ -527,42 +518,29 @@ def _rough(problems: Sequence[Problem]) -> float:
     return float(np.log(np.mean(known))) if known else FIRST_STEP
 
 
-@dataclass
+@dataclass(frozen=True)
 class Evidence:
-    """log p(y) of some problems under a dispersion: E-steps in which nothing is learned, each from the last answer."""
+    """log p(y) of some problems under a dispersion: E-steps in which nothing is learned."""
 
     problems: Sequence[Problem]
     engine: Engine
     refine: Callable[[Posterior], float | None] | None = None
     """What to take for a run's evidence instead of the engine's own."""
-    starts: list[Mapping[str, Any]] | None = None
-    level: Mapping[Any, float] = field(default_factory=dict)
-    """By step, log of the size, phi or rho at which `starts` were left."""
 
     def __call__(self, dispersion: Flocks | Overdispersion | None) -> float:
-        level = _level(dispersion)
-        starts = self.starts if self.starts is not None and self._near(level) else [None] * len(self.problems)
-        moving = [on(p, dispersion) for p in self.problems]
+        moving = problems_on(self.problems, dispersion)
         tasks = [
-            EStep(Family(p.model, ()), p, self.engine, np.zeros(0), start, k)
-            for k, (p, start) in enumerate(zip(moving, starts, strict=True))
+            EStep(Family(p.model, ()), p, self.engine, np.zeros(0), None, k) for k, p in enumerate(moving)
         ]
         whole = self.refine is None and serves(self.engine)
         found = (tables_at_once(moving, run_here) if whole else run_here)(tasks)
-        total = sum(self._value(one) for one in found)
-        if np.isfinite(total):
-            self.starts, self.level = [one.start for one in found], level
-        return total
-
-    def _near(self, level: Mapping[Any, float]) -> bool:
-        """Whether the last answers are near enough to start from."""
-        same = level.keys() == self.level.keys()
-        return same and all(abs(x - self.level[step]) <= NEAR_START for step, x in level.items())
+        for one in found:
+            if one.failure and dispersion is None:
+                raise ProblemError(f"the dispersion cannot be estimated: {one.failure}")
+        return sum(map(self._value, found))
 
     def _value(self, found: Expected) -> float:
         """The evidence; −∞ of a run that did not converge, and where the dispersion cannot have made the data."""
-        if found.failure and self.starts is None:
-            raise ProblemError(f"the dispersion cannot be estimated: {found.failure}")
         value: float | None = found.evidence
         posterior = found.posterior
         if posterior is not None:
@@ -573,15 +551,6 @@ class Evidence:
                     "the dispersion, such as Flocks(5)"
                 )
         return float(value) if found.status.good and value is not None and np.isfinite(value) else -np.inf
-
-
-def _level(dispersion: Flocks | Overdispersion | None) -> dict[Any, float]:
-    """log of the size, phi or rho, by step where steps have their own (None: at all steps)."""
-    given = as_dispersion(dispersion).values
-    if isinstance(given, tuple):
-        given = dict(enumerate(given))
-    values = given if isinstance(given, Mapping) else {None: given}
-    return {step: float(np.log(value)) if value else -np.inf for step, value in values.items()}
 
 
 def learned_share(

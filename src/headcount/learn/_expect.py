@@ -13,6 +13,7 @@ Levenberg–Marquardt damping (Q is concave).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from headcount.individual import Followed, Model, RootedTree, follow
 from headcount.learn._family import Component, Counted, Family, Tables
 from headcount.learn._files import Saved
 from headcount.observe import Problem, ProblemError
-from headcount.observe.cloud import in_larger_graph, on_larger
+from headcount.observe.cloud import Cloud, in_larger_graph, on_larger
 from headcount.population import Exactly, unit_tables
 from headcount.posterior import Outcome
 from headcount.posterior._beliefs import listed_mean
@@ -296,7 +297,8 @@ class EStep:
             negative -= float(below.sum())
             return made - below
 
-        statistics = self.family.statistics(*_counted(posterior, kept, self.problem))
+        tables, units = _counted(posterior, kept)
+        statistics = self.family.statistics(tables, self.problem, units)
         evidence, outcome = posterior.log_evidence, posterior.outcome
         finite = all(np.isfinite(s).all() for s in statistics)
         return Expected(
@@ -312,10 +314,8 @@ class EStep:
         )
 
 
-def _counted(
-    posterior: Posterior, kept: Callable[[Any], Array], problem: Problem
-) -> tuple[Counted, Problem, Counted]:
-    """Expected counts of a posterior's problem, the problem, and the counts in independent units."""
+def _counted(posterior: Posterior, kept: Callable[[Any], Array]) -> tuple[Counted, Counted]:
+    """Expected counts of a posterior's problem, and the same in units that move independently."""
     asked, beliefs = posterior.problem, posterior.beliefs
     followed = _followed(asked)
 
@@ -326,62 +326,55 @@ def _counted(
         listed = listed_mean(beliefs, scope)
         return kept(beliefs.mean(scope) if listed is None else listed)
 
-    size, model, together = float(asked.typical_population), asked.model, asked.dispersion
-    units = unit_tables(together, model.rooted(), size, tables)
+    size = float(asked.typical_population)
+    units = unit_tables(asked.dispersion, asked.model.rooted(), size, tables)
     if asked.groups is None and not asked.model.has_hidden_states:
-        return Counted(tables), problem, Counted(units)
-    groups, followed_whole = asked.groups, partial(_followed_in_larger_graph, asked)
+        return Counted(tables), Counted(units)
+    cloud = asked.cloud
 
     def whole(name: Any, scope: Scope) -> Array:
         """Expected units of one kind on the larger graph that it follows, tagged ones included."""
-        cloud = asked.cloud
         model = cloud.members[cloud.of_group(name)[-1]].model
         assert model is not None
         larger = in_larger_graph(model, cloud.states)[0]
         total = np.zeros([larger.sizes[larger.index[v]] for v in scope])
         for k in cloud.of_group(name):
-            own = [cloud.kept_states(k, v) for v in scope]
-            total[np.ix_(*own)] += kept(member_mean(beliefs, k, scope))
-        return total + followed_whole(name, scope)
+            total[np.ix_(*(cloud.kept_states(k, v) for v in scope))] += kept(member_mean(beliefs, k, scope))
+        return total + _followed_in_larger_graph(asked, name, scope)
+
+    def single(name: Any, **changes: Any) -> Cloud:
+        """The cloud of one unit of a kind."""
+        member = cloud.members[cloud.of_group(name)[-1]]
+        return replace(cloud, members=(replace(member, law=Exactly(1), **changes),))
 
     def in_units(name: Any, scope: Scope) -> Array:
         """The same in units that move independently."""
-        cloud = asked.cloud
-        member = cloud.members[cloud.of_group(name)[-1]]
-        alone = replace(cloud, members=(replace(member, law=Exactly(1)),))
-        return unit_tables(alone.together, member.tree, size, partial(whole, name))(scope)
+        one = single(name)
+        return unit_tables(one.together, one.members[0].tree, size, partial(whole, name))(scope)
 
     def own(make: Tables, model: Model, full: Tables, scope: Scope) -> Any:
         """Units that follow the model's own transitions."""
         found = model.own_moves(full, scope)
         return make(scope) if found is None else found
 
-    if groups is None:
+    if asked.groups is None:
         full = partial(in_units, None)
-        return (
-            Counted(tables, partial(whole, None)),
-            problem,
-            Counted(partial(own, units, model, full), full, model=model),
-        )
+        moving = Counted(partial(own, units, asked.model, full), full, model=asked.model)
+        return Counted(tables, partial(whole, None)), moving
+    groups = asked.groups
 
     def group(make: Callable[[Any, Scope], Array], name: Any) -> Counted:
         """Tables of one group: those of its cells, and those of the larger graph that it follows."""
-        cloud = asked.cloud
-        member = cloud.members[cloud.of_group(name)[-1]]
-        alone = replace(cloud, members=(replace(member, law=Exactly(1), weight=1.0),)).view((0,))
+        view = single(name, weight=1.0).view((0,))
 
         def seen(scope: Scope) -> Array:
-            flat = alone.matrix(scope) @ make(name, scope).ravel()
-            return np.asarray(flat).reshape(alone.shape(scope))
+            flat = view.matrix(scope) @ make(name, scope).ravel()
+            return np.asarray(flat).reshape(view.shape(scope))
 
         kind, full = groups[name].model, partial(make, name)
         return Counted(seen if make is whole else partial(own, seen, kind, full), full, model=kind)
 
-    return (
-        Counted(tables, group=partial(group, whole)),
-        problem,
-        Counted(units, group=partial(group, in_units)),
-    )
+    return Counted(tables, group=partial(group, whole)), Counted(units, group=partial(group, in_units))
 
 
 def _followed_in_larger_graph(problem: Problem, name: Any, scope: Scope) -> Any:
@@ -592,6 +585,32 @@ def _worst(found: Sequence[Status]) -> Status:
 def run_here(tasks: Sequence[EStep]) -> list[Expected]:
     """The E-steps one after the other, in this process."""
     return [task.run() for task in tasks]
+
+
+@dataclass(frozen=True)
+class AtOnce(ABC):
+    """A mapper that runs some E-steps together, and leaves the others to another one."""
+
+    other: Mapper
+    alike: dict[int, tuple[Family, Family]] = field(default_factory=dict, kw_only=True)
+    """By identity: a family, and the first with the same function of the parameters."""
+
+    @abstractmethod
+    def found(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """What is run together, by position."""
+
+    def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
+        made = self.found(tasks)
+        rest = [k for k in range(len(tasks)) if k not in made]
+        made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
+        return [made[k] for k in range(len(tasks))]
+
+    def first_alike(self, family: Family) -> Family:
+        """The first family with the same function of the parameters: what one makes of them serves for all."""
+        if id(family) not in self.alike:
+            same = {id(one): one for _, one in self.alike.values()}.values()
+            self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
+        return self.alike[id(family)][1]
 
 
 @contextmanager

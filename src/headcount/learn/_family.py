@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -409,10 +409,8 @@ def relative_error(family: Family, x: Array, truth: Array) -> float:
 class Parametrisation(Saved, ABC):
     """Settings of a family of models; `bind` makes the family for one problem's variables and states."""
 
-    @property
-    def takes_groups(self) -> bool:
-        """Whether it learns from a problem with groups."""
-        return False
+    takes_groups: ClassVar[bool] = False
+    """Whether it learns from a problem with groups."""
 
     @abstractmethod
     def bind(self, model: Model) -> Family:
@@ -445,7 +443,7 @@ class Also(Parametrisation):
     parametrisation: Parametrisation
 
     @property
-    def takes_groups(self) -> bool:
+    def takes_groups(self) -> bool:  # type: ignore[override]
         """As the other."""
         return self.parametrisation.takes_groups
 

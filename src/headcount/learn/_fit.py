@@ -615,24 +615,19 @@ def fit_complete(
 
 
 def known_tables(problem: Problem) -> CountTables | None:
-    """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden."""
-    if not _one_known_chain(problem):
+    """Every table of a chain's steps where all flows are observed exactly; None where anything is hidden, or dispersion is given."""
+    model, steps = problem.model, list(itertools.pairwise(problem.model.variables))
+    given = problem.dispersion is not None and not problem.together.estimated
+    if given or not problem.plain or model.as_chain() is None:
         return None
-    model = problem.model
-    exact = [s for s in problem.sites if s.noise.exact and s.whole]
-    whole = {s.scope: s.noise.counts.reshape(model.size(s.scope)) for s in exact}
-    steps = list(itertools.pairwise(model.variables))
-    known = bool(steps) and set(steps) <= whole.keys()
-    return CountTables(model, {step: whole[step] for step in steps}) if known else None
-
-
-def _one_known_chain(problem: Problem) -> bool:
-    """Whether counts are all there is: a chain, no unknown size, no groups, no tracks, no overdispersion given."""
-    alone = problem.dispersion is None or problem.together.estimated
-    closed = (
-        problem.model.as_chain() is not None and problem.size_known and not problem.model.has_hidden_states
-    )
-    return closed and alone and not (problem.tracks or problem.groups)
+    exact = {
+        s.scope: s.noise.counts.reshape(model.size(s.scope))
+        for s in problem.sites
+        if s.whole and s.noise.exact
+    }
+    if not steps or not exact.keys() >= set(steps):
+        return None
+    return CountTables(model, {step: exact[step] for step in steps})
 
 
 def fit_known(

@@ -24,7 +24,7 @@ import numpy as np
 from headcount._types import Array, Scope
 from headcount.engines import Engine, Posterior, run
 from headcount.errors import shown
-from headcount.learn._components import Initial, with_transitions
+from headcount.learn._components import Initial, with_even_initial
 from headcount.learn._dispersion import estimate_for
 from headcount.learn._family import Family, Parametrisation, standard_errors
 from headcount.learn._uncertainty import spread_columns
@@ -186,8 +186,7 @@ def _known_initial(problem: Problem) -> Problem:
     chain = problem.model.as_chain()
     if chain is None or chain.initial_known:
         return problem
-    cells = len(chain.states[chain.variables[0]])
-    return problem.with_model(with_transitions(chain, np.full(cells, 1.0 / cells)))
+    return with_even_initial(problem)
 
 
 def _step(past: LearnedStart, k: int) -> float:

@@ -12,7 +12,7 @@ from headcount.engines import Engine, Posterior, select
 from headcount.errors import known_keywords
 from headcount.individual import ModelError
 from headcount.learn._chains import LearnInitial
-from headcount.learn._components import with_transitions
+from headcount.learn._components import with_initial, with_transitions
 from headcount.learn._dispersion import estimate_for, moving_together
 from headcount.learn._fit import fit
 from headcount.learn._initial import initial_response, integrated_exactly, listed_or_sampled
@@ -129,7 +129,7 @@ def infer_initial(
     blank = problem
     chain = problem.model.as_chain()
     if chain is not None and chain.initial_known:
-        blank = problem.with_model(with_transitions(chain, None))
+        blank = with_initial(problem, None)
     if listed_or_sampled(blank, engine):
         return integrated_exactly(blank, engine, rng=rng, strict=strict, progress=progress)
     found = fit(
@@ -170,7 +170,7 @@ def _with_initial(problem: Problem) -> tuple[Problem, bool]:
         return problem, False
     if len(chain.states[chain.variables[0]]) > 1:
         return problem, True
-    return problem.with_model(with_transitions(chain, [1.0])), False
+    return with_initial(problem, [1.0]), False
 
 
 def _estimated_dispersion(

@@ -23,7 +23,7 @@ from headcount._types import Array
 from headcount.engines import Auto, Engine, Enumerate, PathGibbs, Posterior
 from headcount.engines.choice import SAMPLING_SEED, as_engine, chosen
 from headcount.individual import MarkovChain
-from headcount.learn._components import Initial, with_transitions
+from headcount.learn._components import Initial, with_even_initial, with_initial
 from headcount.learn._family import Family, Part
 from headcount.observe import Observation, Problem
 from headcount.tables import Scope
@@ -62,20 +62,17 @@ def listed_or_sampled(problem: Problem, engine: Engine | str | None) -> bool:
 
 def integrated_exactly(problem: Problem, engine: Engine | str | None, **options: Any) -> Posterior:
     """The posterior with the unknown initial distribution integrated out under its flat prior."""
-    model, people = problem.model.as_chain(), problem.population
-    assert model is not None
+    model, people = problem.model, problem.population
     first = (model.variables[0],)
     cells = len(model.states[first[0]])
     factor = EqualSpreads(np.zeros(cells), on=first, population=people)
-    flat = problem.with_model(with_transitions(model, np.full(cells, 1.0 / cells))).with_observation(factor)
+    flat = with_even_initial(problem).with_observation(factor)
     run = chosen(problem, engine)
     if isinstance(as_engine(engine), Auto) and options["rng"] is None:
         options["rng"] = SAMPLING_SEED
     found = engines.run(flat, run.engine, **options)
     shares = (found.beliefs.mean(first) + 1.0) / (people + cells)
-    posterior = Posterior(
-        problem.with_model(with_transitions(model, shares / shares.sum())), run.engine, found.outcome
-    )
+    posterior = Posterior(with_initial(problem, shares / shares.sum()), run.engine, found.outcome)
     posterior.outcome.info["chosen"] = run
     posterior.outcome.info["initial"] = "learned from all counts under a flat prior, its uncertainty included"
     return posterior
@@ -137,13 +134,7 @@ def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> I
     units = posterior.population.mean / phi
     complete = rows.information(x, np.full(rows.free.shape, units / rows.free.sum()))
     complete += rows.prior_information(x)
-    shares = posterior.problem.model.marginal(first)
-    # n₀ − Nπ is the score of log π, and N may vary too.
-    score = np.eye(len(shares)) - (0.0 if posterior.problem.size_known else shares)
-    hidden = posterior.beliefs.covariance(first, first) @ score
-    if not posterior.problem.size_known:
-        hidden = hidden - np.outer(shares, hidden.sum(axis=0))
-    hidden = hidden[np.ix_(free, free)] / phi**2
+    hidden = score_covariance(posterior)[np.ix_(free, free)]
     lower = np.linalg.cholesky(complete)
     half = np.linalg.solve(lower, np.linalg.solve(lower, 0.5 * (hidden + hidden.T)).T)
     share, vectors = np.linalg.eigh(np.eye(len(free)) - 0.5 * (half + half.T))
@@ -158,8 +149,21 @@ def _by_covariances(posterior: Posterior, initial: Part[Initial], x: Array) -> I
         evidence += 0.5 * float(np.sum((root.T @ slope) ** 2))
         evidence += prior + 0.5 * (len(free) * np.log(2 * np.pi) - log_det)
     # partial, not a closure: it can be pickled
-    response = partial(_response, posterior.beliefs, first, score[:, free] @ root / phi)
+    response = partial(_response, posterior.beliefs, first, _score(posterior)[free].T @ root / phi)
     return InitialResponse(initial.where.tolist(), response, evidence)
+
+
+def _score(posterior: Posterior) -> Array:
+    """1 − π 1ᵀ: n₀ − Nπ, the score of log π, from n₀, whether N is known or not."""
+    shares = np.asarray(posterior.problem.model.marginal((posterior.problem.model.variables[0],)))
+    return np.eye(len(shares)) - shares[:, None]
+
+
+def score_covariance(posterior: Posterior) -> Array:
+    """cov((n₀ − Nπ)/φ₀ | y)."""
+    first, score = (posterior.problem.model.variables[0],), _score(posterior)
+    hidden = score @ np.asarray(posterior.beliefs.covariance(first, first)) @ score.T
+    return np.asarray(hidden / posterior.problem.on_cells.root_phi**2)
 
 
 def _response(beliefs: Any, first: Scope, directions: Array, scope: Scope) -> Array:

@@ -5,8 +5,7 @@ weights take some fifty steps, and an E-step to MAP's own tolerance takes as man
 
 * an E-step ends where it is `E_STEP_SHARE` of the climb's distance from its maximum away from its own (both in nats: the climb's
   gradient is then off by that share);
-* it begins at tilts that follow the weights: where θ = Σ_k w_k f_k moves an observed entry by t, its best g moves by about −κ t with
-  κ = nh/(1 + nh), h = −∂² log ℓ/∂n²;
+* it begins at the tilts of the last one;
 * weights of configurations are reckoned from the most frequent state of every variable (`_recoded`), because a rare one would tie
   all weights of a table together; steps are scaled by ridge + the information of the data about each weight alone;
 * priors that are learned are learned on the way (`Component.shrunk`), and the memory of L-BFGS is changed with them.
@@ -27,10 +26,8 @@ import numpy as np
 from scipy import sparse
 
 from headcount._types import Array, Index, Scope
-from headcount.engines._map import Dual, dual_of
-from headcount.engines._map import DualObjective as DualObjective
+from headcount.engines._map import Dual, DualObjective, dual_of
 from headcount.individual.possible import PassPlan, Possible
-from headcount.learn._components import RIDGE_RANGE
 from headcount.learn._family import Family
 from headcount.learn._log_linear import (
     LEAST_KNOWN,
@@ -47,12 +44,10 @@ E_STEP_SHARE = 0.25
 """Of the climb's distance from the maximum. With 0.1 a climb of 445 weights took 650 passes, with 0.3 450; with 0.6 it went astray."""
 STEPS_PER_ROUND = 5
 """Steps of the climb between two rounds of learning priors."""
-LONGEST_LEAP = 2.0
-"""Times that a prior's change in a round is taken at most where it goes on in one direction: effects that are none end at ridges of 10⁸."""
 PRIOR_SHARE = 0.05
 """Standard errors per weight (root mean square) that a round of learning priors may still move estimates by when they count as learned."""
-LEAP_WITHIN = 4.0
-"""Standard errors from the maximum within which that is done: before, the effects themselves still change."""
+PRIORS_SETTLE_WITHIN = 4.0
+"""Standard errors from the maximum within which priors can count as learned: before, the effects themselves still change."""
 MOST_STEPS = 400
 """Of a climb. Tables of three variables take 20 to 40; 250 and more where two variables have no effect (measured in 48 cases)."""
 MOST_STUCK = 2
@@ -122,8 +117,6 @@ class _Answer:
     g: Array
     n: Array
     """Expected counts at all observed entries."""
-    theta: Array
-    """θ there."""
     counts: dict[Scope, Array]
     """Expected counts of the features' scopes."""
     change: dict[Scope, Array]
@@ -160,7 +153,7 @@ class _Side:
     @cached_property
     def features(self) -> PassPlan:
         """For the tables of the features."""
-        return PassPlan(self.possible, tuple(self.weights.features))
+        return PassPlan(self.possible, tuple(self.weights.features.rows))
 
     @cached_property
     def sites(self) -> PassPlan:
@@ -185,8 +178,7 @@ class _Side:
     def answer(self, w: Array, before: _Answer | None, need: float) -> _Answer:
         """The E-step at weights w, from the last one's tilts, to within ``need`` of its minimum."""
         tables = self.weights.tables(w)
-        theta = self._observed(tables)
-        g = None if before is None else self._moved_tilts(before, theta)
+        g = None if before is None else before.g
         here = _Dual(self, tables)
         objective = DualObjective(here, self.dual)  # type: ignore[arg-type]
         start = np.concatenate([np.zeros(0), *(group.start(g) for group in self.dual.groups)])
@@ -205,31 +197,9 @@ class _Side:
             point.value,
             g,
             objective.expected(point),
-            theta,
             {s: count * mu for s, mu in high.items()},
             {s: count * (mu - low[s]) for s, mu in high.items()},
         )
-
-    def _moved_tilts(self, before: _Answer, theta: Array) -> Array:
-        """The last tilts, less what the change of θ does in their place."""
-        weighed = before.n * self._precision(before.n)
-        return before.g - weighed / (1 + weighed) * (theta - before.theta)
-
-    def _observed(self, tables: Mapping[Scope, Array]) -> Array:
-        """θ at all observed entries, from the tables of their own scopes alone."""
-        return np.concatenate(
-            [
-                s.margin(tables[s.scope].ravel()) if s.scope in tables else np.zeros(len(s))
-                for s in self.problem.sites
-            ]
-        )
-
-    def _precision(self, n: Array) -> Array:
-        """h at all observed entries."""
-        found = np.empty_like(n)
-        for entries, noise in self.problem.noises:
-            found[entries] = np.minimum(precision_of(noise, n[entries]), 1e100)
-        return found
 
 
 class _Dual:
@@ -274,7 +244,6 @@ class _Climb:
     start: Array
     strengths: dict[str, float] = field(default_factory=dict)
     _need: float = FIRST_ACCURACY
-    _leap: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.answers: list[Any] = [None] * len(self.sides)
@@ -329,7 +298,10 @@ class _Climb:
                 continue
             distance = _distance(self.search)
             if not settled and (step % STEPS_PER_ROUND == 0 or distance <= tolerance):
-                settled = self._learn() <= PRIOR_SHARE * np.sqrt(len(self.start)) and distance <= LEAP_WITHIN
+                settled = (
+                    self._learn() <= PRIOR_SHARE * np.sqrt(len(self.start))
+                    and distance <= PRIORS_SETTLE_WITHIN
+                )
                 distance = _distance(self.search)
             self._need = max(share * distance, LEAST_NEED)
             if distance <= tolerance:
@@ -346,10 +318,7 @@ class _Climb:
             self.curvature = self._curvature()
             self.search = Search(replace(point, curvature=self.curvature), self.search.memory)
             return 0.0
-        new, named = found
-        new = replace(new, **self._leapt(old.prior_numbers(), new.prior_numbers()))
-        strengths = new.table_ridge if len(new.table_ridge) else new.ridge
-        self.strengths = {name: float(ridge**-0.5) for name, ridge in zip(named, strengths, strict=False)}
+        new, self.strengths = found
         self.sides = [
             replace(side, weights=replace(side.weights, **new.prior_numbers())) for side in self.sides
         ]
@@ -365,21 +334,6 @@ class _Climb:
         )
         self.search = Search(changed, _bent(self.search.memory, lambda steps: -more.prior_gradient(steps)))
         return float(np.sqrt(np.sum(pull**2 / self.curvature)))
-
-    def _leapt(self, before: Mapping[str, Array], now: Mapping[str, Array]) -> dict[str, Array]:
-        """Strengths as far ahead as their last two changes point, where both go the same way."""
-        made = {}
-        for name, values in now.items():
-            step = np.log(values / before[name])
-            last = self._leap.get(name, np.zeros_like(step))
-            onward = (step * last > 0) & (_distance(self.search) <= LEAP_WITHIN)
-            ratio = np.divide(step, last, out=np.zeros_like(step), where=onward)
-            leap = np.where(
-                onward, np.minimum(1 / np.maximum(1 - ratio, 1 / LONGEST_LEAP), LONGEST_LEAP), 1.0
-            )
-            self._leap[name] = step
-            made[name] = np.clip(before[name] * np.exp(leap * step), *RIDGE_RANGE)
-        return made
 
 
 def _bent(memory: Memory, more: Callable[[Array], Array]) -> Memory:
@@ -435,10 +389,10 @@ def _centred(
     So the weight of an interaction hardly changes the counts of its variables' states; without, weights of a variable's
     states and of all of their interactions would be tied together.
     """
-    parts: dict[Scope, list[tuple[Index, Index, Array]]] = {s: [] for s in features}
+    parts: dict[Scope, list[tuple[Index, Index, Array]]] = {s: [] for s in features.rows}
     home = {}
     for domain in features.domains:
-        k, places = features[domain.scope][0], np.unravel_index(cells[domain.scope], domain.shape)
+        k, places = features.rows[domain.scope][0], np.unravel_index(cells[domain.scope], domain.shape)
         at = dict(zip(domain.scope, places, strict=True))
         for size in range(1, len(domain.scope) + 1):
             for part in itertools.combinations(domain.scope, size):
@@ -472,7 +426,8 @@ def _recodable(sides: Sequence[_Side]) -> bool:
     """Whether all sides have the same weights without a prior on each, one per configuration without first states."""
     weights = sides[0].weights
     whole = all(
-        len(k) == np.prod([n - 1 for n in weights.domain(s).shape]) for s, (k, _) in weights.features.items()
+        len(k) == np.prod([n - 1 for n in weights.domain(s).shape])
+        for s, (k, _) in weights.features.rows.items()
     )
     alike = all(side.weights.alike(weights) for side in sides)
     return weights.corners and whole and alike and not np.any(weights.ridge)
@@ -514,7 +469,7 @@ def _interactions(sides: Sequence[_Side], scope: Scope, shares: Mapping[Any, Arr
 def _weights(weights: Potentials, tables: Mapping[Scope, Array]) -> Array:
     """The weights of which these are the tables: each is one entry."""
     made = np.zeros(len(weights.names))
-    for scope, (k, f) in weights.features.items():
+    for scope, (k, f) in weights.features.rows.items():
         made[k] = tables[scope].ravel()[f.indices]
     return made
 

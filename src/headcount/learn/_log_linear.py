@@ -170,7 +170,7 @@ class LogLinear(Parametrisation):
         corners, learned = self.corners and not self.fixed, self.ridge == "learned"
         given = 0.0 if self.ridge is None or learned else float(self.ridge)
         one = learned and not corners
-        zeros = {s: np.zeros(model.size(s)) for s in {**offset, **features}}
+        zeros = {s: np.zeros(model.size(s)) for s in {**offset, **features.rows}}
         return Potentials(
             names,
             np.full(len(names), FIRST_RIDGE if one else given),
@@ -181,7 +181,7 @@ class LogLinear(Parametrisation):
             offset,
             DiscreteModel(model.states, zeros).junction_tree,
             corners,
-            np.full(len(features), FIRST_RIDGE) if learned and corners else np.zeros(0),
+            np.full(len(features.rows), FIRST_RIDGE) if learned and corners else np.zeros(0),
         )
 
 
@@ -219,7 +219,7 @@ def _corners(model: Model, scope: Scope) -> Iterator[tuple[str, Array]]:
 
 
 @dataclass(frozen=True, eq=False)
-class LogLinearFeatures(Mapping[Scope, "tuple[Index, Any]"]):
+class LogLinearFeatures:
     """By scope: which weights act on it, and their tables as rows, a sparse matrix (weights, entries of the table).
 
     Attributes
@@ -235,15 +235,6 @@ class LogLinearFeatures(Mapping[Scope, "tuple[Index, Any]"]):
     domains: tuple[Domain, ...]
     rows: Mapping[Scope, tuple[Index, Any]]
     home: Mapping[Scope, tuple[Index, Any]] | None = None
-
-    def __getitem__(self, scope: Scope) -> tuple[Index, Any]:
-        return self.rows[scope]
-
-    def __iter__(self) -> Iterator[Scope]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     @property
     def own(self) -> Mapping[Scope, tuple[Index, Any]]:
@@ -377,7 +368,7 @@ class Potentials(Ridge):
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Total features, N, and what the data say of every weight alone."""
-        found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features}
+        found = {s: np.asarray(dense(units(s)), dtype=float) for s in self.features.rows}
         population = float(next(iter(found.values())).sum())
         seen = () if problem is None else problem.sites
         margins = [s.margin(np.asarray(dense(tables(s.scope))).ravel()) for s in seen]
@@ -458,7 +449,7 @@ class Potentials(Ridge):
     def _dense(self) -> dict[Scope, Array]:
         """All features by scope, shape (K, …), zero where a weight does not act."""
         whole = {}
-        for scope, (k, f) in self.features.items():
+        for scope, (k, f) in self.features.rows.items():
             flat = np.zeros((len(self.names), f.shape[1]))
             flat[k] = f.toarray()
             whole[scope] = self.domain(scope).table(flat)
@@ -476,7 +467,7 @@ class Potentials(Ridge):
         if len(n) > count + 1:
             return n[count + 1 :]
         model = self.model(x)
-        return self.seen({s: n[count] * model.marginal(s) for s in self.features})
+        return self.seen({s: n[count] * model.marginal(s) for s in self.features.rows})
 
     def scale(self, x: Array, n: Array) -> Array:
         """N E_w F²."""
@@ -485,12 +476,12 @@ class Potentials(Ridge):
     def reach(self, x: Array) -> Array:
         """|w| times the range of f."""
         widest = np.zeros(len(x))
-        for k, f in self.features.values():
+        for k, f in self.features.rows.values():
             widest[k] = np.maximum(widest[k], (f.max(axis=1) - f.min(axis=1)).toarray().ravel())
         return np.abs(x) * widest
 
     def _mean(self, model: Model) -> Array:
-        return self.totals({s: model.marginal(s) for s in self.features})
+        return self.totals({s: model.marginal(s) for s in self.features.rows})
 
     # The prior on effects
 

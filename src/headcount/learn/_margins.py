@@ -34,7 +34,7 @@ theirs, and the tilts of a node are those of its table, :math:`h_t`, less what t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from headcount._types import Array
 from headcount.engines import MAP, Engine, Status, TiltedEP
 from headcount.individual import MarkovChain, Model
 from headcount.learn._components import Initial, Moves
-from headcount.learn._expect import EStep, Expected, Mapper
+from headcount.learn._expect import AtOnce, EStep, Expected, Mapper
 from headcount.learn._family import Family
 from headcount.observe import Problem
 from headcount.tables import Scope, dense
@@ -330,23 +330,14 @@ def log_moves(model: Model, given: Any = None) -> list[Array] | None:
 
 
 @dataclass(frozen=True)
-class _TablesAtOnce:
-    """Runs the E-steps of tables with known margins at once, and all others by another mapper."""
+class _TablesAtOnce(AtOnce):
+    """Runs the E-steps of tables with known margins at once."""
 
-    other: Mapper
     tables: Mapping[int, tuple[Margins, tuple[Array, ...]]]
     """Of problems, by identity: margins, and phi (see `phi_of`)."""
-    alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
-    """By identity: a family, and the first with the same function of the parameters."""
 
-    def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
-        made = self._at_once(tasks)
-        rest = [k for k in range(len(tasks)) if k not in made]
-        made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
-        return [made[k] for k in range(len(tasks))]
-
-    def _at_once(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
-        """E-steps with one engine, by position; tables whose margins cannot be met are left to the other mapper."""
+    def found(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """See `AtOnce`: E-steps with one engine; tables whose margins cannot be met are left to the other mapper."""
         volume = serves(tasks[0].engine) if tasks else None
         if volume is None:
             return {}
@@ -367,7 +358,7 @@ class _TablesAtOnce:
         known = self.tables.get(id(task.problem))
         if known is None:
             return None
-        family = self._first_alike(task.family)
+        family = self.first_alike(task.family)
         key = id(family), id(task.parameters)
         if key not in laws:
             laws[key] = _law(family, task.parameters)
@@ -387,17 +378,10 @@ class _TablesAtOnce:
         both = zip(margins.counts, margins.counts[1:], log_p, phi[1:], starts, strict=False)
         return [Table(*one) for one in both], initial
 
-    def _first_alike(self, family: Family) -> Family:
-        """The first family with the same function of the parameters as this one: the matrices of one serve for all.
-
-        Matrices that are not learned are each family's own.
-        """
-        if not any(isinstance(c, Moves) for c in family.components):
-            return family
-        if id(family) not in self.alike:
-            same = {id(one): one for _, one in self.alike.values()}.values()
-            self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
-        return self.alike[id(family)][1]
+    def first_alike(self, family: Family) -> Family:
+        """See `AtOnce`; matrices that are not learned are each family's own."""
+        learns = any(isinstance(c, Moves) for c in family.components)
+        return super().first_alike(family) if learns else family
 
     def _expected(
         self, task: EStep, found: Sequence[ExpectedTable], initial: Array, *, volume: bool

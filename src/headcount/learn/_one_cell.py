@@ -10,8 +10,7 @@ import numpy as np
 
 from headcount.engines import MAP, Status
 from headcount.individual import Model
-from headcount.learn._expect import EStep, Expected, Mapper
-from headcount.learn._family import Family
+from headcount.learn._expect import AtOnce, EStep, Expected, Mapper
 from headcount.learn._populations import Detection, SizeMeans
 from headcount.observe import Observation, Problem
 from headcount.population import SizeLaw
@@ -41,29 +40,25 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class _CellsAtOnce:
-    """Runs the E-steps of populations of one cell at once, and all others by another mapper."""
+class _CellsAtOnce(AtOnce):
+    """Runs the E-steps of populations of one cell at once."""
 
-    other: Mapper
     problems: dict[int, Problem]
     starts: bool
     """Whether the E-steps of `MAP`, by which a search finds where to begin, are exact too."""
-    alike: dict[int, tuple[Family, Family]] = field(default_factory=dict)
-    """By identity: a family, and the first with the same function of the parameters."""
     joined: dict[tuple[int, ...], OneCellReadings] = field(default_factory=dict)
     """Readings of sets of problems."""
 
-    def __call__(self, tasks: Sequence[EStep]) -> list[Expected]:
+    def found(self, tasks: Sequence[EStep]) -> dict[int, Expected]:
+        """See `AtOnce`: by family and parameters."""
         groups: dict[tuple[int, int], list[int]] = {}
         for k, task in enumerate(tasks):
             if id(task.problem) in self.problems and self._serves(task):
-                groups.setdefault((id(self._first_alike(task.family)), id(task.parameters)), []).append(k)
+                groups.setdefault((id(self.first_alike(task.family)), id(task.parameters)), []).append(k)
         made: dict[int, Expected] = {}
         for where in groups.values():
             made |= zip(where, self._summed([tasks[k] for k in where]), strict=True)
-        rest = [k for k in range(len(tasks)) if k not in made]
-        made |= zip(rest, self.other([tasks[k] for k in rest]) if rest else (), strict=True)
-        return [made[k] for k in range(len(tasks))]
+        return made
 
     def _serves(self, task: EStep) -> bool:
         """Whether the sum over N is what the engine would say, and gives all that is learned."""
@@ -74,12 +69,6 @@ class _CellsAtOnce:
             and any(isinstance(c, SizeMeans) for c in kinds)
             and all(isinstance(c, (Detection, SizeMeans)) for c in kinds)
         )
-
-    def _first_alike(self, family: Family) -> Family:
-        if id(family) not in self.alike:
-            same = {id(one): one for _, one in self.alike.values()}.values()
-            self.alike[id(family)] = family, next((one for one in same if family.alike(one)), family)
-        return self.alike[id(family)][1]
 
     def _summed(self, tasks: Sequence[EStep]) -> list[Expected]:
         """E-steps of alike families at the same parameters."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.sparse import coo_array
 from scipy.special import expit, logit
 
@@ -33,14 +34,12 @@ from headcount.individual import (
 )
 from headcount.learn._components import (
     LARGEST_LOG_ODDS,
-    MatrixMoves,
     Moves,
     Rows,
     Weights,
     steps_of,
     with_transitions,
 )
-from headcount.learn._expect import StackedTables
 from headcount.learn._family import (
     Also,
     Component,
@@ -51,7 +50,7 @@ from headcount.learn._family import (
     Tables,
     required,
 )
-from headcount.observe import Observation, Problem
+from headcount.observe import Observation, Problem, Site
 from headcount.observe.cloud import Seen, alone
 from headcount.population import About, NegativeBinomialSize, PoissonSize, as_law
 from headcount.tables import dense
@@ -60,8 +59,6 @@ LARGEST_LOG = 30.0
 """Bound of logarithms and log-odds: e^30 is beyond any count of individuals, and its inverse stands for zero."""
 FIRST_STAY = 0.02
 """Distance of a first survival or detection from 0 and 1: at the ends nothing would pull it away."""
-START_RIDGE = 1e-2
-"""Prior precision that keeps weights finite while they are fitted to a group's given moves."""
 LARGEST_START = 4.0
 """Largest log-odds that a search begins with: probabilities of 2 % can still grow."""
 
@@ -94,6 +91,17 @@ def _added(values: Array, classes: Index, count: int) -> Array:
     return np.asarray(np.bincount(classes.ravel(), weights=flat, minlength=count), dtype=float)
 
 
+def _means(values: Array, classes: Index, count: int) -> Array:
+    """Means by class."""
+    return _added(values, classes, count) / np.bincount(classes.ravel(), minlength=count)
+
+
+def _check_by_cell(by: Any, what: str) -> None:
+    """Refuse classes of what is the same at all times."""
+    if by not in (None, "cell"):
+        raise ModelError(f'by is {by!r}: give None (one {what} for all cells) or "cell"')
+
+
 def _full(tables: Tables) -> Tables:
     """Tables on the larger graph that individuals follow."""
     found = getattr(tables, "full", None)
@@ -112,32 +120,41 @@ def _seen(chain: HiddenStateChain, full: Tables, what: Seen, scopes: Iterable[Sc
 
 @dataclass(frozen=True, eq=False)
 class Canonical(Component):
-    """Numbers that are learned apart, each by its canonical parameter: l(x) = Σ Y x − B A(x), A convex."""
+    """A generalised linear model with the canonical link: η = F x, l(x) = Σ Y η − B A(η), A convex."""
 
     names: tuple[str, ...]
+    design: Array | None = field(default=None, kw_only=True)
+    """F, one row per number that is counted, shape (R, K); None: every number has its own parameter."""
 
     @abstractmethod
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """(Y, B, A, A', A''), shape (K,) each."""
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """(Y, B, A, A', A''), shape (R,) each."""
+
+    def predictor(self, x: Array) -> Array:
+        """η."""
+        return x if self.design is None else self.design @ x
 
     def value(self, x: Array, n: Array) -> float:
-        """Y x − B A."""
-        y, b, a, _, _ = self.terms(x, n)
-        return float(y @ x - b @ a)
+        """Σ Y η − B A."""
+        y, b, a, _, _ = self.terms(self.predictor(x), n)
+        return float(y @ self.predictor(x) - b @ a)
 
     def gradient(self, x: Array, n: Array) -> Array:
-        """Y − B A'."""
-        y, b, _, slope, _ = self.terms(x, n)
-        return np.asarray(y - b * slope)
+        """Fᵀ (Y − B A')."""
+        y, b, _, slope, _ = self.terms(self.predictor(x), n)
+        left = np.asarray(y - b * slope)
+        return left if self.design is None else np.asarray(left @ self.design)
 
     def information(self, x: Array, n: Array) -> Array:
-        """B A''."""
-        _, b, _, _, bend = self.terms(x, n)
-        return np.diag(b * bend)
+        """Fᵀ diag(B A'') F."""
+        _, b, _, _, bend = self.terms(self.predictor(x), n)
+        weight = b * bend
+        return np.diag(weight) if self.design is None else (self.design.T * weight) @ self.design
 
     def alike(self, other: Component) -> bool:
         """The same numbers."""
-        return type(other) is type(self) and other.names == self.names
+        same = isinstance(other, Canonical) and type(other) is type(self) and other.names == self.names
+        return same and np.array_equal(other.design, self.design)  # type: ignore[arg-type, attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +168,9 @@ class LogRates(Canonical):
         """λ = 1: the numbers as given."""
         return np.zeros(len(self.names))
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """A = e^x."""
-        rate = np.exp(x)
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """A = e^η."""
+        rate = np.exp(eta)
         return n[0], n[1], rate, rate, rate
 
     def closed_form(self, x: Array, n: Array) -> Array:
@@ -178,6 +195,25 @@ class LogRates(Canonical):
         return isinstance(other, LogRates) and super().alike(other) and np.array_equal(self.unit, other.unit)
 
 
+def _telling(problem: Problem | None, parameter: str) -> list[Site]:
+    """The sites whose noises share a learned parameter of this name."""
+    if problem is None:
+        raise ValueError(
+            f"a {parameter} is learned from observations: complete counts alone say nothing about it"
+        )
+    return [site for site in problem.sites if site.noise.learned == parameter]
+
+
+def _with_learned(problem: Problem, parameter: str, change: Callable[[Any], Any]) -> Problem:
+    """The problem whose noises have another value of the learned parameter of this name."""
+
+    def changed(noise: Observation) -> Observation:
+        own = noise.learned == parameter
+        return noise.replaced({parameter: change(getattr(noise, parameter))}) if own else noise
+
+    return problem.with_noise(changed)
+
+
 @dataclass(frozen=True, eq=False)
 class Rate(LogRates):
     """The observation rate: y ~ Poisson(λ r n), r the rates given with the data; Y the total of all counts, B = Σ r E[n]."""
@@ -188,27 +224,17 @@ class Rate(LogRates):
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """(Y, Σ r n) over the Poisson counts."""
         del units
-        if problem is None:
-            raise ValueError(
-                "a rate is learned from observations: complete counts alone say nothing about it"
-            )
-        total, exposed = 0.0, 0.0
-        for site in problem.sites:
-            if site.noise.learned == "rate":
-                total += float(site.noise.counts.sum())
-                rate: Any = site.noise.entry_parameters()["rate"]
-                exposed += float(np.sum(rate * site.margin(dense(tables(site.scope)).ravel())))
-        return np.array([[total], [exposed]])
+        sites = _telling(problem, "rate")
+        exposed = [
+            np.sum(s.noise.entry_parameters()["rate"] * s.margin(dense(tables(s.scope)).ravel()))
+            for s in sites
+        ]
+        return np.array([[sum(s.noise.counts.sum() for s in sites)], [sum(exposed)]], dtype=float)
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Poisson counts seen at λ times the rates given."""
         rate = float(np.exp(x[0]))
-
-        def faster(noise: Observation) -> Observation:
-            known = noise.learned == "rate"
-            return noise.replaced({"rate": noise.rate * rate}) if known else noise  # type: ignore[attr-defined]
-
-        return problem.with_noise(faster)
+        return _with_learned(problem, "rate", lambda given: given * rate)
 
     def natural(self, x: Array) -> Natural:
         """λ itself."""
@@ -269,34 +295,45 @@ def _arriving(model: Model) -> ArrivingChain:
 
 @dataclass(frozen=True, eq=False)
 class LogOdds(Canonical):
-    """Probabilities p = 1/(1 + e^−x) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, K)."""
+    """Probabilities p = 1/(1 + e^−η) of one of two outcomes: l(x) = Σ S log p + D log(1 − p). n is (S, D), shape (2, R)."""
 
     first: Array
-    """Probabilities to begin with, shape (K,)."""
+    """Probabilities to begin with, shape (R,)."""
 
     def start(self) -> Array:
-        """As given, off the ends."""
-        return np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
+        """As given, off the ends; with features, the weights nearest to that."""
+        odds = np.asarray(logit(np.clip(self.first, FIRST_STAY, 1.0 - FIRST_STAY)))
+        return odds if self.design is None else np.asarray(np.linalg.lstsq(self.design, odds, rcond=None)[0])
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def probability(self, x: Array) -> Array:
+        """p, shape (R,)."""
+        return np.asarray(expit(self.predictor(x)))
+
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Y = S, B = S + D, A = −log(1 − p)."""
-        p = np.asarray(expit(x))
-        return n[0], n[0] + n[1], np.logaddexp(0.0, x), p, p * (1.0 - p)
+        p = np.asarray(expit(eta))
+        return n[0], n[0] + n[1], np.logaddexp(0.0, eta), p, p * (1.0 - p)
 
-    def closed_form(self, x: Array, n: Array) -> Array:
-        """log S/D; as it is where nobody was at risk."""
+    def closed_form(self, x: Array, n: Array) -> Array | None:
+        """log S/D; as it is where nobody was at risk; None with features."""
+        if self.design is not None:
+            return None
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.clip(np.log(n[0]) - np.log(n[1]), -LARGEST_LOG, LARGEST_LOG)
         return np.where(n.sum(axis=0) > 0, found, x)
 
     def natural(self, x: Array) -> Natural:
-        """The probabilities."""
+        """The probabilities, or the weights where they are features'."""
+        if self.design is not None:
+            return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
         p = np.asarray(expit(x))
         return Natural(self.names, p, lambda: np.diag(p * (1.0 - p)), ("logit",) * len(x))
 
     def from_natural(self, k: int, name: str, value: float) -> float:
         """Its log-odds."""
         del k
+        if self.design is not None:
+            return value
         if not 0 < value < 1:
             raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
         return float(logit(value))
@@ -319,7 +356,7 @@ class Survival(LogOdds):
 
     def in_model(self, x: Array, model: Model) -> OpenChain:
         """The chain with this survival."""
-        return required(OpenChain, model, "survival").changed(survival=np.asarray(expit(x))[self.classes])
+        return required(OpenChain, model, "survival").changed(survival=self.probability(x)[self.classes])
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,21 +378,16 @@ class Fidelities(LogOdds):
     def in_model(self, x: Array, model: Model) -> HomeChain:
         """The chain with this fidelity."""
         chain = required(HomeChain, model, "a fidelity")
-        return chain.changed(fidelity=np.asarray(expit(x))[self.classes])
+        return chain.changed(fidelity=self.probability(x)[self.classes])
 
 
 @dataclass(frozen=True, eq=False)
-class Hazards(Component):
-    """Weights w of the odds to leave by age, logit h = w·f(age): l(w) = Σ D log h + S log(1 − h). n is (D, S), shape (2, rows)."""
+class Hazards(LogOdds):
+    """The probability to leave by (cell and) age, or the weights of features of age in its log-odds. n is (who left, who stayed)."""
 
-    names: tuple[str, ...]
-    chain: SemiMarkovChain
-    design: Array
-    """f, one row per row of the statistic, shape (rows, K)."""
-    by_cell: bool
-    direct: bool
-    """Whether every age has its own weight, so that people name the hazard itself."""
-    pseudo: float = 0.0
+    chain: SemiMarkovChain = field(kw_only=True)
+    by_cell: bool = field(kw_only=True)
+    pseudo: float = field(default=0.0, kw_only=True)
     """Individuals of every row that the prior adds to those who left, and to those who stayed."""
 
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
@@ -369,39 +401,15 @@ class Hazards(Component):
             both += table.sum(axis=1) - stayed, stayed
         return both if self.by_cell else both.reshape(2, *shape).sum(axis=1)
 
-    def hazard(self, x: Array) -> Array:
-        """h by row."""
-        return np.asarray(expit(self.design @ x))
-
     def in_model(self, x: Array, model: Model) -> SemiMarkovChain:
         """The chain with these hazards."""
         chain = required(SemiMarkovChain, model, "a hazard")
         shape = chain.hazard.shape
-        return chain.changed(hazard=self.hazard(x).reshape(shape if self.by_cell else shape[1:]))
-
-    def start(self) -> Array:
-        """The weights nearest to the hazards given, off the ends."""
-        given = self.chain.hazard if self.by_cell else self.chain.hazard.mean(axis=0)
-        odds = logit(np.clip(given.ravel(), FIRST_STAY, 1.0 - FIRST_STAY))
-        return np.asarray(np.linalg.lstsq(self.design, odds, rcond=None)[0])
-
-    def value(self, x: Array, n: Array) -> float:
-        """Σ D η − (D + S) log(1 + e^η), η = log-odds."""
-        eta = self.design @ x
-        return float(n[0] @ eta - n.sum(axis=0) @ np.logaddexp(0.0, eta))
-
-    def gradient(self, x: Array, n: Array) -> Array:
-        """fᵀ(D − (D + S) h)."""
-        return np.asarray(self.design.T @ (n[0] - n.sum(axis=0) * self.hazard(x)))
-
-    def information(self, x: Array, n: Array) -> Array:
-        """fᵀ diag((D + S) h (1 − h)) f."""
-        h = self.hazard(x)
-        return np.asarray(self.design.T @ ((n.sum(axis=0) * h * (1.0 - h))[:, None] * self.design))
+        return chain.changed(hazard=self.probability(x).reshape(shape if self.by_cell else shape[1:]))
 
     @property
     def _prior(self) -> Array:
-        return np.full((2, len(self.design)), self.pseudo)
+        return np.full((2, len(self.first)), self.pseudo)
 
     def log_prior(self, x: Array) -> float:
         """Σ pseudo (log h + log(1 − h))."""
@@ -415,33 +423,17 @@ class Hazards(Component):
         """That of the prior's individuals."""
         return self.information(x, self._prior)
 
+    def closed_form(self, x: Array, n: Array) -> Array | None:
+        """See `LogOdds`; the prior's individuals are added."""
+        return super().closed_form(x, n + self._prior)
+
     def reach(self, x: Array) -> Array:
         """|w| times the largest feature."""
-        return np.abs(x) * np.abs(self.design).max(axis=0)
-
-    def natural(self, x: Array) -> Natural:
-        """The hazards, or the weights where they are features'."""
-        if not self.direct:
-            return Natural(self.names, x, lambda: np.eye(len(x)), ("identity",) * len(x))
-        h = self.hazard(x)
-        return Natural(self.names, h, lambda: np.diag(h * (1.0 - h)), ("logit",) * len(x))
-
-    def from_natural(self, k: int, name: str, value: float) -> float:
-        """Its log-odds."""
-        del k
-        if not self.direct:
-            return value
-        if not 0 < value < 1:
-            raise ValueError(f"{name} is {value!r}: give a probability between 0 and 1")
-        return float(logit(value))
+        return np.abs(x) * (1.0 if self.design is None else np.abs(self.design).max(axis=0))
 
     def alike(self, other: Component) -> bool:
-        """The same features."""
-        return (
-            isinstance(other, Hazards)
-            and (other.names, other.pseudo) == (self.names, self.pseudo)
-            and np.array_equal(other.design, self.design)
-        )
+        """The same features and prior."""
+        return isinstance(other, Hazards) and super().alike(other) and other.pseudo == self.pseudo
 
 
 @dataclass(frozen=True, eq=False)
@@ -477,25 +469,15 @@ class Detection(LogOdds):
     def statistic(self, tables: Tables, units: Tables, problem: Problem | None) -> Array:
         """Who was counted, and who was not."""
         del units
-        if problem is None:
-            raise ValueError("a detection is learned from observations: complete counts say nothing about it")
-        seen, there = 0.0, 0.0
-        for site in problem.sites:
-            if site.noise.learned == "detection":
-                seen += float(site.noise.counts.sum())
-                there += float(site.margin(dense(tables(site.scope)).ravel()).sum())
+        sites = _telling(problem, "detection")
+        seen = float(sum(s.noise.counts.sum() for s in sites))
+        there = float(sum(s.margin(dense(tables(s.scope)).ravel()).sum() for s in sites))
         return np.array([[seen], [max(there - seen, 0.0)]])
 
     def in_problem(self, x: Array, problem: Problem) -> Problem:
         """Binomial counts with this probability."""
-        p = float(expit(x[0]))
-
-        def seen(noise: Observation) -> Observation:
-            if noise.learned != "detection":
-                return noise
-            return noise.replaced({"detection": np.full(np.shape(noise.detection), p)})  # type: ignore[attr-defined]
-
-        return problem.with_noise(seen)
+        p = float(self.probability(x)[0])
+        return _with_learned(problem, "detection", lambda given: np.full(np.shape(given), p))
 
 
 @dataclass(frozen=True, eq=False)
@@ -532,13 +514,13 @@ class SizeMeans(LogRates):
         made |= {name: replace(made[name], size=law) for name, law in zip(self.groups, laws, strict=True)}
         return problem.with_groups(made)
 
-    def terms(self, x: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
+    def terms(self, eta: Array, n: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Poisson: see `LogRates`. Negative binomial: B = Σ (N + r) over problems, A = log(m + r)."""
-        m, r, poisson = self.unit * np.exp(x), self.size, np.isinf(self.size)
+        m, r, poisson = self.unit * np.exp(eta), self.size, np.isinf(self.size)
         r = np.where(poisson, 1.0, r)
         own = n[0], n[0] + r * n[1] / self.unit, np.log(m + r), m / (m + r), m * r / (m + r) ** 2
         y, b, a, slope, bend = (
-            np.where(poisson, *pair) for pair in zip(super().terms(x, n), own, strict=True)
+            np.where(poisson, *pair) for pair in zip(super().terms(eta, n), own, strict=True)
         )
         return y, b, a, slope, bend
 
@@ -558,10 +540,7 @@ class Known(Parametrisation):
     transitions: Any = field(default=None, repr=False)
     """Of the problem, which a fit puts here for its file."""
 
-    @property
-    def takes_groups(self) -> bool:
-        """It does."""
-        return True
+    takes_groups: ClassVar[bool] = True
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
@@ -579,7 +558,14 @@ class Known(Parametrisation):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnArrivals(Also):
+class AlsoOrAlone(Also):
+    """What is learned beside another parametrisation, or, where that is left out, alone."""
+
+    parametrisation: Parametrisation = field(default_factory=Known)
+
+
+@dataclass(frozen=True, eq=False)
+class LearnArrivals(AlsoOrAlone):
     """Another parametrisation, and the arrivals of an `OpenChain` or a `SemiMarkovChain`.
 
     Parameters
@@ -591,58 +577,50 @@ class LearnArrivals(Also):
         it learns their number and keeps their pattern; where none were given none are learned.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
 
     def component(self, model: Model) -> Comers:
         """See `Also`."""
         chain = _arriving(model)
         names, classes = _numbered("arrivals", self.by, chain.cells, chain.times[1:])
-        expected = _added(chain.arrivals, classes, len(names))
-        if not (expected > 0).all():
+        each = _means(chain.arrivals, classes, len(names))
+        if not (each > 0).all():
             raise ModelError(
                 "arrivals are learned as a multiple of those given, and some are 0: give the chain a first guess, arrivals=1 say"
             )
-        each = expected / _added(np.ones(classes.shape), classes, len(names))
         return Comers(names, each, chain=chain, part="arrivals", classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
-class LearnSurvival(Also):
+class LearnSurvival(AlsoOrAlone):
     """Another parametrisation, and the survival of an `OpenChain`: one probability, or one per ``"cell"``, ``"step"`` or both."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
 
     def component(self, model: Model) -> Survival:
         """See `Also`."""
         chain = required(OpenChain, model, "survival")
         names, classes = _numbered("survival", self.by, chain.cells, chain.times[:-1])
-        first = _added(chain.survival, classes, len(names)) / _added(
-            np.ones(classes.shape), classes, len(names)
-        )
+        first = _means(chain.survival, classes, len(names))
         return Survival(names, first, chain=chain, classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
-class LearnFidelity(Also):
+class LearnFidelity(AlsoOrAlone):
     """Another parametrisation, and the fidelity of a `HomeChain`: one probability, or one per home, ``by="cell"``."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: Literal["cell"] | None = None
 
     def component(self, model: Model) -> Fidelities:
         """See `Also`."""
         chain = required(HomeChain, model, "a fidelity")
-        if self.by not in (None, "cell"):
-            raise ModelError(f'by is {self.by!r}: give None (one fidelity for all homes) or "cell"')
+        _check_by_cell(self.by, "fidelity")
         names, (classes,) = _numbered("fidelity", self.by, chain.cells, chain.times[:1])
-        first = _added(chain.fidelity, classes, len(names)) / np.bincount(classes, minlength=len(names))
-        return Fidelities(names, first, classes=classes)
+        return Fidelities(names, _means(chain.fidelity, classes, len(names)), classes=classes)
 
 
 @dataclass(frozen=True, eq=False)
-class LearnHazard(Also):
+class LearnHazard(AlsoOrAlone):
     """Another parametrisation, and the hazard of a `SemiMarkovChain`: the probability to leave by the time since arrival.
 
     Parameters
@@ -659,7 +637,6 @@ class LearnHazard(Also):
         own hazard, of which counts often say little, and 0 with features.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: Literal["cell"] | None = None
     ages: Any = None
     prior: float | None = None
@@ -667,36 +644,32 @@ class LearnHazard(Also):
     def component(self, model: Model) -> Hazards:
         """See `Also`."""
         chain = required(SemiMarkovChain, model, "a hazard")
-        if self.by not in (None, "cell"):
-            raise ModelError(f'by is {self.by!r}: give None (one hazard for all cells) or "cell"')
-        cells, ages = chain.hazard.shape
-        direct = self.ages is None
-        given = np.eye(ages) if self.ages is None else self.ages
-        kinds = (
-            dict(given)
-            if isinstance(given, Mapping)
-            else {str(k): f for k, f in enumerate(np.atleast_2d(given).T)}
-        )
-        wrong = [name for name, values in kinds.items() if np.shape(values) != (ages,)]
+        _check_by_cell(self.by, "hazard")
+        by_cell = self.by == "cell"
+        names, design = self._features(chain.hazard.shape[1])
+        first = chain.hazard if by_cell else chain.hazard.mean(axis=0)
+        if by_cell:
+            design = None if design is None else block_diag(*[design] * len(chain.cells))
+            names = tuple(n.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for n in names)
+        pseudo = 0.5 if self.ages is None else 0.0
+        if self.prior is not None:
+            pseudo = finite_number(self.prior, "prior", least=0.0)
+        return Hazards(names, first.ravel(), design=design, chain=chain, by_cell=by_cell, pseudo=pseudo)
+
+    def _features(self, ages: int) -> tuple[tuple[str, ...], Array | None]:
+        """Names of the parameters of one cell, and the features of age whose weights they are; None: every age has its own."""
+        if self.ages is None:
+            return tuple(f"hazard@{age}" for age in range(ages)), None
+        given = self.ages if isinstance(self.ages, Mapping) else dict(enumerate(np.atleast_2d(self.ages).T))
+        wrong = [str(name) for name, values in given.items() if np.shape(values) != (ages,)]
         if wrong:
-            raise ModelError(
-                f"ages: {', '.join(map(str, wrong))} must have one number per age class, {ages} of them"
-            )
-        design = np.stack([np.asarray(values, dtype=float) for values in kinds.values()], axis=1)
-        names = tuple(f"hazard@{name}" if direct else f"hazard {name}" for name in kinds)
-        if self.by == "cell":
-            design = np.kron(np.eye(cells), design)
-            names = tuple(
-                name.replace("hazard", f"hazard[{cell}]", 1) for cell in chain.cells for name in names
-            )
-        pseudo = (
-            (0.5 if direct else 0.0) if self.prior is None else finite_number(self.prior, "prior", least=0.0)
-        )
-        return Hazards(names, chain, design, self.by == "cell", direct, pseudo)
+            raise ModelError(f"ages: {', '.join(wrong)} must have one number per age class, {ages} of them")
+        design = np.stack([np.asarray(values, dtype=float) for values in given.values()], axis=1)
+        return tuple(f"hazard {name}" for name in given), design
 
 
 @dataclass(frozen=True, eq=False)
-class LearnMemory(Also):
+class LearnMemory(AlsoOrAlone):
     """Another parametrisation, and the memory of a `MemoryChain`: the law of the next cell by (previous, current).
 
     Parameters
@@ -707,7 +680,6 @@ class LearnMemory(Also):
         Prior of every row, Π p^(α−1); 1: none. Entries that are zero in the chain given stay so.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     dirichlet: float = 1.0
 
     def component(self, model: Model) -> Memories:
@@ -738,7 +710,7 @@ class LearnRate(Also):
 
     def check(self, problem: Problem) -> list[str]:
         """A rate needs Poisson counts without background."""
-        found = [s for s in problem.sites if s.noise.learned == "rate"]
+        found = _telling(problem, "rate")
         problems = super().check(problem)
         if not found:
             problems.append("there is no Poisson observation to learn a rate from")
@@ -754,10 +726,9 @@ class LearnRate(Also):
 
 
 @dataclass(frozen=True, eq=False)
-class LearnDetection(Also):
+class LearnDetection(AlsoOrAlone):
     """Another parametrisation, and the probability with which individuals are counted, one for all `Binomial` observations."""
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     first: float = 0.5
     """Where the search begins; a fit puts here what the observations were given."""
 
@@ -768,14 +739,14 @@ class LearnDetection(Also):
 
     def for_problem(self, problem: Problem) -> Parametrisation:
         """See `Parametrisation`."""
-        given = [np.asarray(s.noise.detection) for s in problem.sites if s.noise.learned == "detection"]  # type: ignore[attr-defined]
+        given = [np.asarray(s.noise.detection) for s in _telling(problem, "detection")]  # type: ignore[attr-defined]
         first = float(np.mean(np.concatenate(given))) if given else self.first
         return replace(self, parametrisation=self.parametrisation.for_problem(problem), first=first)
 
     def check(self, problem: Problem) -> list[str]:
         """A detection needs binomial counts."""
         found = super().check(problem)
-        if not any(s.noise.learned == "detection" for s in problem.sites):
+        if not _telling(problem, "detection"):
             found.append("there is no Binomial observation to learn a detection from")
         return found + _beside_bounds(problem, "a detection")
 
@@ -790,7 +761,7 @@ def _beside_bounds(problem: Problem, what: str) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class LearnSizes(Also):
+class LearnSizes(AlsoOrAlone):
     """Another parametrisation, and the means of the laws of sizes.
 
     Of a population `About` some number: the mean of that law, a Poisson's or a negative binomial's, whose relative scatter is kept. Of
@@ -798,7 +769,6 @@ class LearnSizes(Also):
     number at the first time, one factor or one per ``"cell"``.
     """
 
-    parametrisation: Parametrisation = field(default_factory=Known)
     by: By | None = None
     laws: Mapping[Hashable, tuple[float, float]] = field(default_factory=dict, repr=False)
     """Mean and size r of every law, which a fit puts here; by group, None for the whole population."""
@@ -807,12 +777,11 @@ class LearnSizes(Also):
         """See `Also`."""
         if model.expected_number is not None:
             chain = _arriving(model)
+            _check_by_cell(self.by, "first number")
             names, (classes,) = _numbered("first", self.by, chain.cells, chain.times[:1])
             expected = _added(_by_cell(chain.first), classes, len(names))
-            if self.by not in (None, "cell") or not (expected > 0).all():
-                raise ModelError(
-                    'first numbers are learned as a multiple of those given, by None or "cell": give a guess > 0'
-                )
+            if not (expected > 0).all():
+                raise ModelError("first numbers are learned as a multiple of those given: give a guess > 0")
             return Comers(names, expected, chain=chain, part="initial", classes=classes)
         if not self.laws:
             raise ModelError(
@@ -850,10 +819,7 @@ class ByGroup(Parametrisation):
     models: Mapping[Hashable, Any] = field(default_factory=dict, repr=False)
     """The groups' models, which a fit puts here."""
 
-    @property
-    def takes_groups(self) -> bool:
-        """It does."""
-        return True
+    takes_groups: ClassVar[bool] = True
 
     def bind(self, model: Model) -> Family:
         """See `Parametrisation`."""
@@ -878,10 +844,5 @@ def _nearest(component: Component, model: MarkovChain) -> Array:
     """The parameters of a group's moves that come nearest to its model as it was given."""
     if not isinstance(component, Moves) or len(component.times) < 2:
         return component.start()
-    table = component.flows(list(model.transitions))
-    if isinstance(component, Weights):
-        held = replace(component, ridge=component.ridge + START_RIDGE)
-        return StackedTables([(held, table)]).maximise(component.start())
-    assert isinstance(component, MatrixMoves)
-    odds = component.log_odds(np.where(component.free, table, 0.0))
-    return np.clip(odds, -LARGEST_START, LARGEST_START)
+    found = component.nearest(component.flows(list(model.transitions)))
+    return found if isinstance(component, Weights) else np.clip(found, -LARGEST_START, LARGEST_START)

@@ -51,7 +51,7 @@ from headcount.learn._climb import (
     tried,
 )
 from headcount.learn._components import MatrixMoves, Moves, Rows, Weights
-from headcount.learn._expect import PRIOR_ROUNDS, Evaluation, Expectation, StackedTables, settled
+from headcount.learn._expect import PRIOR_ROUNDS, Evaluation, Expectation, settled
 from headcount.learn._family import Family
 from headcount.learn._joint import climbed_together
 from headcount.learn._uncertainty import Information, observed_information
@@ -65,8 +65,6 @@ STAYING = {"sticky": 0.9, "very sticky": 0.99}
 much movement as by little; the likelihood then has one maximum for each, hundreds of nats apart."""
 MOBILE_SHARE = 0.1
 """Probability of staying put in the mobile start, as a share of that under equal probabilities."""
-RIDGE = 1e-2
-"""Prior precision that keeps the weights of a start finite where features can make staying certain."""
 SCREENING_STEPS = 5
 """Steps from every start before the worse ones are given up (on 50 worlds with two or more maxima, the best one's climb was
 among the better half by then; see benchmarks)."""
@@ -335,15 +333,14 @@ def candidates(families: Sequence[Family], problems: Sequence[Problem]) -> dict[
 def _staying(moves: Moves, share: float | None) -> Array:
     """Parameters of the transitions nearest, in likelihood, to staying put with this probability (None: hardly ever)."""
     if isinstance(moves, Weights):
-        table = moves.transitions.staying(share, MOBILE_SHARE) * (len(moves.times) - 1)
-        return StackedTables([(replace(moves, ridge=moves.ridge + RIDGE), table)]).maximise(moves.start())
+        return moves.nearest(moves.transitions.staying(share, MOBILE_SHARE) * (len(moves.times) - 1))
     assert isinstance(moves, MatrixMoves)
     steps = []
     for before, after in itertools.pairwise(moves.sizes):
         stay = MOBILE_SHARE / after if share is None else share
         own = np.arange(before)[:, None] == np.arange(after)
         steps.append(np.where(own, stay, (1 - stay) / max(after - 1, 1)))
-    return moves.log_odds(np.where(moves.free, moves.flows(steps), 0.0))
+    return moves.nearest(moves.flows(steps))
 
 
 def _from_totals(rows: Rows, problems: Sequence[Problem]) -> dict[str, Array]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ from headcount.learn._components import Initial, MatrixMoves, Moves, with_transi
 from headcount.learn._expect import NULL_SHARE, Evaluation, Expectation, inferred, run_here, scaled_eigen
 from headcount.learn._family import Family, required
 from headcount.learn._files import Saved
-from headcount.learn._initial import initial_response
+from headcount.learn._initial import initial_response, score_covariance
 from headcount.learn._margins import tables_at_once
 from headcount.learn._neutral import WIDE, Integral, Target, integrable, integral_of, taken
 from headcount.learn._pooled import FEWEST_TABLES, PooledCheck, pool_of_tables
@@ -298,14 +298,8 @@ def _initial_block(point: Evaluation, expect: Expectation, complete: Array) -> t
     if initial is None or len(spread) < len(expect.problems):
         return np.zeros(0, dtype=np.intp), np.zeros((0, 0))
     where, free = initial.where, initial.component.place[1]
-    block = complete[np.ix_(where, where)].copy()
-    for posterior in spread:
-        first = (posterior.problem.model.variables[0],)
-        law = np.asarray(posterior.problem.model.marginal(first))
-        score = np.eye(len(law)) - law[:, None]
-        hidden = score @ np.asarray(posterior.beliefs.covariance(first, first)) @ score.T
-        block -= hidden[np.ix_(free, free)] / posterior.problem.on_cells.root_phi**2
-    return where, block
+    hidden = sum(score_covariance(posterior)[np.ix_(free, free)] for posterior in spread)
+    return where, complete[np.ix_(where, where)] - hidden
 
 
 def complete_information(information: Array, names: Sequence[str], individuals: float) -> Information:
@@ -522,7 +516,7 @@ def _mixed(parts: Sequence[Posterior], weights: Array) -> Posterior:
     first.outcome.info["parameters"] += (
         f"; {len(parts)} maxima mixed by their evidence ({', '.join(f'{w:.2g}' for w in weights)})"
     )
-    return Posterior(first.problem, first.settings, replace(first.outcome, beliefs=beliefs))
+    return _changed(first, beliefs=beliefs)
 
 
 def _other_maxima(
@@ -701,12 +695,7 @@ def _over_draws(
             integral=integral,
             pooled=pooled,
         )
-        said = posterior.outcome.info | {"parameters": f"learned, {integral.words}"}
-        status = (
-            Status.CONVERGED if posterior.outcome.status is Status.EXACT else posterior.outcome.status
-        )  # the integral is by draws
-        outcome = replace(posterior.outcome, beliefs=beliefs, learned=told, info=said, status=status)
-        made.append(Posterior(posterior.problem, posterior.settings, outcome))
+        made.append(_changed(_told(posterior, told, integral.words), beliefs=beliefs))
     return tuple(made)
 
 
@@ -743,18 +732,9 @@ def _over_tables(expect: Expectation, point: Evaluation, tables: ManyTables) -> 
             integral=integral,
             pooled=pooled,
         )
-        said = base.outcome.info | {"parameters": f"learned, {integral.words}"}
         numbers = {"parameter_draws": len(counts), "parameter_effective_size": integral.effective_size}
-        outcome = replace(base.outcome, learned=told, info=said)
-        scope = tuple(chain.variables)
-        widened = IntegratedBeliefs(
-            base.beliefs,
-            own,
-            partial(_joined, [{scope: columns[:, k]}]),
-            None,
-            dict(base.diagnostics) | numbers,
-        )
-        made.append(Posterior(own, base.settings, replace(outcome, beliefs=widened)))
+        response = {tuple(chain.variables): columns[:, k]}
+        made.append(_widened(_told(base, told, integral.words), (response,), None, numbers))
     return tuple(made)
 
 
@@ -779,7 +759,7 @@ def _around(
     columns = np.hstack([columns, edge])
     none: list[dict[Scope, Array]] = [{} for _ in posteriors]
     responses = _responses(expect, point, columns) if columns.shape[1] else none
-    said = {"parameters": why_not or f"learned, their uncertainty included: {_maximum_of(point)}"}
+    words = why_not or f"their uncertainty included: {_maximum_of(point)}"
     made = []
     churn = partial(churn_by_means, expect.families, posteriors, point.x)
     first = expect.families[0].find(Initial)
@@ -796,8 +776,7 @@ def _around(
             integrates=integrates,
             pooled=pooled,
         )
-        outcome = replace(posterior.outcome, learned=learned, info=posterior.outcome.info | said)
-        own = Posterior(posterior.problem, posterior.settings, outcome)
+        own = _told(posterior, learned, words)
         made.append(_widened(own, (responses[k], initial[k].response), initial[k].log_evidence))
     return tuple(made)
 
@@ -828,20 +807,33 @@ def _of_sizes(posterior: Posterior, problem: Problem) -> Problem:
     return problem.with_population(max(1, round(posterior.population.mean))) if simple else problem
 
 
+def _told(posterior: Posterior, learned: Learned, words: str) -> Posterior:
+    """The posterior with what is known of its parameters, and words for that."""
+    said = words if words == GIVEN else f"learned, {words}"
+    return _changed(posterior, learned=learned, info=posterior.outcome.info | {"parameters": said})
+
+
+def _changed(posterior: Posterior, **outcome: Any) -> Posterior:
+    """The posterior with another outcome; other beliefs are integrals over parameters, which are not exact, whatever the engine was."""
+    if "beliefs" in outcome and posterior.outcome.status is Status.EXACT:
+        outcome["status"] = Status.CONVERGED
+    return Posterior(posterior.problem, posterior.settings, replace(posterior.outcome, **outcome))
+
+
 def _widened(
-    posterior: Posterior, responses: Sequence[Response | None], log_evidence: float | None
+    posterior: Posterior,
+    responses: Sequence[Response | None],
+    log_evidence: float | None,
+    numbers: Mapping[str, Any] | None = None,
 ) -> Posterior:
     """The posterior with the responses to its parameters in its spread; as it is where it has none."""
-    beliefs, outcome = posterior.beliefs, posterior.outcome
     parts = [response for response in responses if response]
-    if not parts or not beliefs.has_spread:
+    if not parts or not posterior.beliefs.has_spread:
         return posterior
-    widened = IntegratedBeliefs(
-        beliefs, posterior.problem, partial(_joined, parts), log_evidence, posterior.diagnostics
-    )
-    # The integral over parameters is Gaussian, whatever the engine was.
-    status = Status.CONVERGED if outcome.status is Status.EXACT else outcome.status
-    return Posterior(posterior.problem, posterior.settings, replace(outcome, beliefs=widened, status=status))
+    said = {**posterior.diagnostics, **(numbers or {})}
+    joined = partial(_joined, parts)
+    widened = IntegratedBeliefs(posterior.beliefs, posterior.problem, joined, log_evidence, said)
+    return _changed(posterior, beliefs=widened)
 
 
 Response = Mapping[Scope, Array] | Callable[[Scope], Array]
@@ -867,9 +859,9 @@ def _why_plug_in(expect: Expectation, information: Information | None, apart: Se
     if not kept:
         return GIVEN
     if information is None:
-        return "learned, their uncertainty not included"
+        return "their uncertainty not included"
     if expect.engine.random and kept > RANDOM_COLUMNS:
-        return f"learned, their uncertainty not included ({kept} parameters are too many for a random engine)"
+        return f"their uncertainty not included ({kept} parameters are too many for a random engine)"
     return ""
 
 
