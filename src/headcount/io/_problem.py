@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from headcount.errors import FaultsError, TableError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, OpenChain
@@ -58,8 +59,6 @@ from headcount.io.tables import (
 from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount._types import Array
     from headcount.individual import Model
     from headcount.population import SizeLaw
@@ -321,8 +320,6 @@ def _trips(table: Source | None, findings: Findings) -> int | None:
 
 def _before(moves: MoveTable, axes: Axes) -> pd.DataFrame:
     """The old matrix under the labels of the cells, as ``origin, dest, before``."""
-    import pandas as pd
-
     known = dict(zip(axes.cells, axes.labels, strict=True))
     ends = {
         name: [known.get(c) for c in moves.source[role]]
@@ -469,8 +466,6 @@ class Axes:
 
     def places_table(self) -> Any:
         """A table of the places, where every cell has one."""
-        import pandas as pd
-
         known = {} if self.places is None else self.places.columns(self.cells)
         return pd.DataFrame({"cell": self.labels, **known}) if known else None
 

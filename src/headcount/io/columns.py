@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.dates import parse_date
 from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
@@ -26,8 +27,6 @@ from headcount.io.source import Findings, Labels, Source, label_text, listed, op
 from headcount.labels import SPELLINGS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount._types import Array, Index
 
 
@@ -382,7 +381,6 @@ Coded = Callable[[str], tuple["Index", "pd.Series"]]
 
 
 def _coded(frame: pd.DataFrame, column: str) -> tuple[Index, pd.Series]:
-    import pandas as pd
 
     series = frame[column]
     if isinstance(series.dtype, pd.CategoricalDtype):
@@ -445,8 +443,6 @@ def _all_differ(source: Source, roles: Sequence[str]) -> bool:
 
 def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
     """One row per entry, the first: others are a problem, as nothing is added up in silence."""
-    import pandas as pd
-
     if _all_differ(source, roles):
         return source
     frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
@@ -543,8 +539,6 @@ def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Sty
 
 def _measures(series: pd.Series) -> bool:
     """Whether a column holds numbers already."""
-    import pandas as pd
-
     return pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
 
 
@@ -564,8 +558,6 @@ def _number_texts(distinct: pd.Series, missing: frozenset[str]) -> list[str]:
 
 def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
     """Which texts of a column are numbers as programs write them, "-1.5e-3", and stand for nothing else: read at once, not one by one."""
-    import pandas as pd
-
     if not len(series) or not pd.api.types.is_string_dtype(series):
         return np.zeros(len(series), dtype=bool)
     return (series.str.fullmatch(_PLAIN_NUMBER, na=False) & ~series.str.lower().isin(missing)).to_numpy(
@@ -584,7 +576,6 @@ def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
 
 
 def _all_plain(texts: Sequence[str]) -> bool:
-    import pandas as pd
 
     return not texts or bool(pd.to_numeric(pd.Series(texts), errors="coerce").notna().all())
 

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 
 from headcount import memory
 from headcount._compile import many_solves
@@ -40,9 +42,6 @@ from headcount.posterior.result import flow_frames, label_array
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
     from headcount.observe import Start
 
 INDEX = "index.json"
@@ -254,8 +253,6 @@ def _write(
     min_flow: float,
 ) -> None:
     """One window: nodes of all its times but the first, which is the last of the window before; flows of its steps, or a table of them."""
-    import xarray as xr
-
     at, end = span
     model: Any = post.problem.model
     first = 0 if at == 0 else 1
@@ -299,15 +296,12 @@ def _arrays(post: Posterior, scopes: list[Any], level: float) -> dict[str, Any]:
 
 
 def _dataset(arrays: dict[str, Any], dims: tuple[str, ...], axes: dict[str, Any]) -> xr.Dataset:
-    import xarray as xr
 
     return xr.Dataset({name: (dims, values) for name, values in arrays.items()}, coords=axes)
 
 
 def read_part(path: Path, group: str, inside: Mapping[str, Any] | None = None) -> xr.Dataset:
     """A group of the file of one window, or what lies ``inside`` some labels of it."""
-    import xarray as xr
-
     with xr.open_dataset(path, group=group, engine="h5netcdf") as found:
         return found.sel(inside or {}).load()
 
@@ -348,8 +342,6 @@ def read_long(
     what
         ``"nodes"`` (mean, sd, lower, upper, observed by time and cell) or ``"flows"`` (by departure, origin and dest).
     """
-    import xarray as xr
-
     if what not in {"nodes", "flows"}:
         raise ValueError(f"what is {what!r}: give 'nodes' or 'flows'")
     place = Path(folder)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from scipy import sparse
 
 from headcount import memory
 from headcount._disk import (
@@ -39,8 +41,6 @@ from headcount.posterior.result import MC_ERROR, SUMMARY, Result, flow_frames, p
 if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    import pandas as pd
 
     from headcount._types import Array
     from headcount.individual import MarkovChain
@@ -261,8 +261,6 @@ def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
 
 def group_tables(result: Result) -> dict[str, pd.DataFrame]:
     """``group_nodes`` and ``group_flows``: the tables of all groups, one below the other, with a column ``group``; none without groups."""
-    import pandas as pd
-
     made = {}
     for what in ("nodes", "flows") if result.groups else ():
         parts = [getattr(part, what).assign(level=result.level) for part in result.groups.values()]
@@ -562,8 +560,6 @@ def _check_export(result: Result, to: str) -> None:
 
 def _locations(result: Result) -> pd.DataFrame:
     """``id, name, lat, lon``, one row per cell."""
-    import pandas as pd
-
     assert result.coordinates is not None
     found = result.coordinates
     names = found["cell"].astype(str)
@@ -643,8 +639,6 @@ def write_world(
 
 def _world_tables(world: World, places: PlaceTable | None) -> dict[str, pd.DataFrame]:
     """``{file name: table}`` of a world of a chain."""
-    import pandas as pd
-
     chain: Any = world.model
     times, cells = list(chain.times), list(chain.cells)
     shape = (len(times), len(cells))
@@ -673,9 +667,6 @@ def _world_tables(world: World, places: PlaceTable | None) -> dict[str, pd.DataF
 
 def _transitions(chain: MarkovChain, times: list[Any], cells: list[Any]) -> pd.DataFrame:
     """Possible moves with their probabilities; without a column of times where every step is the same."""
-    import pandas as pd
-    from scipy import sparse
-
     alike = len({id(m) for m in chain.transitions}) == 1
     parts = []
     for time, matrix in zip(times[:1] if alike else times[:-1], chain.transitions, strict=False):
@@ -692,7 +683,6 @@ def _transitions(chain: MarkovChain, times: list[Any], cells: list[Any]) -> pd.D
 
 
 def _features(world: World, times: list[Any], cells: list[Any]) -> pd.DataFrame:
-    import pandas as pd
 
     assert world.features is not None
     values = np.asarray(world.features)

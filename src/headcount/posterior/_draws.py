@@ -20,6 +20,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from headcount._compile import bare, kernel
 from headcount.observe import SIZES
@@ -354,8 +355,6 @@ def _sides(model: Model) -> list[set[Hashable]]:
 
 def _slot_lists(problem: ClosedProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For every entry of every site's table, laid end to end, the observed counts it is part of."""
-    from scipy import sparse
-
     if not problem.sites:
         return _lists([])
     counted = sparse.block_diag(list(map(site_matrix, problem.sites)), format="csc")

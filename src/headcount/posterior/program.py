@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from headcount.errors import shown
 from headcount.observe import Exact, Site
@@ -68,7 +69,6 @@ class TableProgram:
     """The equations of one problem."""
 
     def __init__(self, problem: ClosedProblem) -> None:
-        from scipy import sparse
 
         model = problem.model
         self.problem = problem
@@ -104,14 +104,10 @@ class TableProgram:
 
     def _stacked(self, rows: Sequence[Any]) -> Any:
         """Rows below each other, of which there may be none."""
-        from scipy import sparse
-
         return sparse.vstack([sparse.csr_array((0, int(self.starts[-1]))), *rows], format="csr")
 
     def _placed(self, k: int, matrix: Any) -> Any:
         """Rows that concern clique k alone, over the unknowns of all cliques."""
-        from scipy import sparse
-
         part = sparse.csr_array(matrix)
         shape = (part.shape[0], int(self.starts[-1]))
         return sparse.csr_array((part.data, part.indices + self.starts[k], part.indptr), shape=shape)
@@ -132,7 +128,6 @@ class TableProgram:
 
     def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array] | None:
         """Whole-number tables n ≥ 0 with the least Σ|n − given|; None where there are none."""
-        from scipy import sparse
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         given = np.concatenate([np.ravel(tables[c]) for c in self.cliques])
@@ -188,7 +183,6 @@ class TableProgram:
 
     def _apart(self, costs: Array, *, whole: bool) -> tuple[float, Array] | None:
         """The least sum of errors of all counts, weighted by costs, and the dual of each; None where there is no such table."""
-        from scipy import sparse
         from scipy.optimize import linprog
 
         some = np.flatnonzero(self.possible)
@@ -229,7 +223,6 @@ class TableProgram:
 
     def size_range(self, group: int) -> tuple[float, float]:
         """The fewest and the most individuals that exact counts leave a group of unknown size."""
-        from scipy import sparse
         from scipy.optimize import linprog
 
         assert self.problem.numbers is not None
@@ -284,7 +277,6 @@ class TableProgram:
 
     def _freedom(self) -> tuple[Array, Array] | None:
         """One population, in which everything is positive that can be, and all directions that lead to others; None without any."""
-        from scipy import sparse
         from scipy.linalg import svd
         from scipy.optimize import linprog
 
@@ -493,8 +485,6 @@ def _totals(problem: ClosedProblem) -> tuple[Array, Array]:
 
 def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
     """The 0/1 matrix that sums a flat table down to ``scope``."""
-    from scipy import sparse
-
     ones = np.ones(domain.size)
     return sparse.csr_array(
         (ones, (domain.positions(scope), np.arange(domain.size))),
@@ -504,7 +494,5 @@ def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
 
 def site_matrix(site: Site) -> Any:
     """The 0/1 matrix of the entries that every count of a site is the sum of, (counts, entries)."""
-    from scipy import sparse
-
     every = sparse.eye_array(site.size, format="csr")
     return every[site.index] if site.weights is None else site.weights

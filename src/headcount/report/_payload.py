@@ -12,6 +12,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.dates import readable
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
@@ -21,8 +22,6 @@ from headcount.report._background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    import pandas as pd
 
     from headcount.io import Result
     from headcount.plot._places import Box, Places
