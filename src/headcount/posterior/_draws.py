@@ -472,7 +472,7 @@ def _scale(table, rows, columns, part):
             part[i, j] = table[i, j]
     for _ in range(FIT_SWEEPS):
         worst = _scale_columns(part, columns, height)
-        _scale_rows(part, rows, height)
+        _scale_columns(part[:height].T, rows, width)
         if worst <= FIT_TOLERANCE:
             return
 
@@ -490,18 +490,6 @@ def _scale_columns(part, columns, height):
         for i in range(height):
             part[i, j] *= factor
     return worst
-
-
-@bare
-def _scale_rows(part, rows, height):
-    """Scale every row to its sum; a row of zeros stays."""
-    for i in range(height):
-        total = 0.0
-        for j in range(part.shape[1]):
-            total += part[i, j]
-        factor = rows[i] / total if total > 0.0 else 0.0
-        for j in range(part.shape[1]):
-            part[i, j] *= factor
 
 
 @kernel

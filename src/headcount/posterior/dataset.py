@@ -42,7 +42,7 @@ from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -118,14 +118,14 @@ def _table_groups(result: Result) -> dict[str, xr.Dataset]:
     }
 
 
-def _read_tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
+def _read_tables(held: Mapping[str, xr.Dataset]) -> dict[str, pd.DataFrame]:
     """The inverse of :func:`_table_groups`; an empty trace where there is none."""
     import pandas as pd
 
     made = {"trace": pd.DataFrame(columns=_TABLES["trace"])}
     for name, labels in _TABLES.items():
-        if name in tree:
-            frame = tree[name].to_dataset().to_dataframe().reset_index()
+        if name in held:
+            frame = held[name].to_dataframe().reset_index()
             made[name] = frame[[*labels, *frame.columns.drop(labels)]]
     return made
 
@@ -133,7 +133,8 @@ def _read_tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
 def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     """The inverse of :func:`tree_of`."""
     attributes = json.loads(tree.attrs["provenance"])
-    nodes, flows = tree["nodes"].to_dataset(), tree["flows"].to_dataset()
+    held = {name: group.to_dataset() for name, group in tree.children.items()}
+    nodes, flows = held["nodes"], held["flows"]
     if "time" in nodes.dims:
         node_table = _table(nodes, ["time", "cell"])
         flow_table = _table(flows, ["departure", "origin", "dest"]).rename(columns={"departure": "time"})
@@ -145,23 +146,27 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     node_table.attrs = {"level": attributes["interval_level"], "listed": False}
     flow_table.attrs = {"level": attributes["interval_level"], "listed": "move" in flows.dims}
     places = _places(nodes)
-    parts = (
-        sorted(tree["groups"].children.values(), key=lambda part: int(part.name)) if "groups" in tree else []
-    )
+    parts = tree["groups"].children if "groups" in held else {}
+    groups = [result_of(parts[k]) for k in sorted(parts, key=int)]
+
+    def read(name: str, of: Callable[..., Any], *beside: Any) -> Any:
+        """What a group of the file holds; None in a file without."""
+        return of(held[name], *beside) if name in held else None
+
     degrees = places is not None and places.attrs["names"] == ("lon", "lat")
     return Result(
         node_table,
         flow_table,
         attributes=attributes | {"geographic": degrees},
         coordinates=places,
-        groups={part.attributes["group"]: part for part in map(result_of, parts)},
+        groups={part.attributes["group"]: part for part in groups},
         path=path,
-        shapes=_shapes(tree, node_table),
-        check=_checked(tree),
-        last=_last(tree),
-        sums=ChainSums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
-        learned=_learned(tree),
-        **_read_tables(tree),
+        shapes=read("shapes", _shapes_of, node_table.iloc[:, 1].unique().tolist()),
+        check=read("fit_check", _check_of),
+        last=read("last", last_of),
+        sums=read("sums", ChainSums.of_group),
+        learned=read("learned", _learned_of),
+        **_read_tables(held),
     )
 
 
@@ -171,13 +176,6 @@ def last_group(last: Start) -> xr.Dataset:
 
     arrays = {"mean": ("entry", last.mean), "covariance": (("entry", "other"), last.covariance)}
     return xr.Dataset(arrays, attrs={"facts": json.dumps(last.facts)})
-
-
-def _last(tree: xr.DataTree) -> Start | None:
-    """The inverse of :func:`last_group`; None in a file without."""
-    if "last" not in tree:
-        return None
-    return last_of(tree["last"].to_dataset())
 
 
 def last_of(group: xr.Dataset) -> Start:
@@ -198,11 +196,8 @@ def _learned_group(learned: LearnedStart | None) -> dict[str, xr.Dataset]:
     return {"learned": last_group(learned.start).assign(arrays).assign_attrs(names=json.dumps(learned.names))}
 
 
-def _learned(tree: xr.DataTree) -> LearnedStart | None:
-    """The inverse of :func:`_learned_group`; None in a file without."""
-    if "learned" not in tree:
-        return None
-    group = tree["learned"].to_dataset()
+def _learned_of(group: xr.Dataset) -> LearnedStart:
+    """The inverse of :func:`_learned_group`."""
     working, spread, response = (group[name].to_numpy() for name in ("working", "spread", "response"))
     return LearnedStart(tuple(json.loads(group.attrs["names"])), working, spread, last_of(group), response)
 
@@ -223,11 +218,8 @@ def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashabl
     )
 
 
-def _shapes(tree: xr.DataTree, nodes: pd.DataFrame) -> dict[Hashable, list[Array]] | None:
-    """The inverse of :func:`_shape_group`; None in a file without."""
-    if "shapes" not in tree:
-        return None
-    data, cells = tree["shapes"].to_dataset(), nodes["cell"].unique().tolist()
+def _shapes_of(data: xr.Dataset, cells: list[Hashable]) -> dict[Hashable, list[Array]]:
+    """The inverse of :func:`_shape_group`."""
     points = np.stack([data["point_x"].to_numpy(), data["point_y"].to_numpy()], axis=1)
     rings = np.split(points, np.cumsum(data["ring_points"].to_numpy())[:-1])
     made: dict[Hashable, list[Array]] = {}
@@ -236,11 +228,8 @@ def _shapes(tree: xr.DataTree, nodes: pd.DataFrame) -> dict[Hashable, list[Array
     return made
 
 
-def _checked(tree: xr.DataTree) -> pd.DataFrame | None:
-    """The check of fit, one row per count; None in a file without."""
-    if "fit_check" not in tree:
-        return None
-    group = tree["fit_check"].to_dataset()
+def _check_of(group: xr.Dataset) -> pd.DataFrame:
+    """The check of fit, one row per count."""
     import pandas as pd
 
     names = ["name", *(n for n in ("time", "cell", "variable", "state") if n in group), *group.data_vars]
