@@ -69,7 +69,6 @@ class TableProgram:
     """The equations of one problem."""
 
     def __init__(self, problem: ClosedProblem) -> None:
-
         model = problem.model
         self.problem = problem
         self.cliques = [tuple(c) for c in model.junction_tree.cliques]
@@ -86,6 +85,9 @@ class TableProgram:
         self.read, self.fewest = rows[some], fewest[some]
         self.which = np.append(known, some)
         """Positions, among the counts of all sites, of the exact ones and of the readings that need somebody."""
+        self.sizes, self.least, self.most = self._sizes()
+        self.equal = sparse.vstack([self.structural, self.exact], format="csr")
+        self.right = np.append(self.zeros, self.counts)
 
     def _structural(self) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
@@ -133,17 +135,12 @@ class TableProgram:
         given = np.concatenate([np.ravel(tables[c]) for c in self.cliques])
         size = len(given)
         eye = sparse.eye_array(size)
-        matrix, values = sparse.vstack([self.structural, self.exact]), np.append(self.zeros, self.counts)
-        constraints = [
-            LinearConstraint(
-                sparse.hstack([matrix, sparse.csr_array((matrix.shape[0], 2 * size))]), values, values
-            ),
-            LinearConstraint(sparse.hstack([eye, -eye, eye]), given, given),
-        ]
+        rows = sparse.block_array([[self.equal, None, None], [eye, -eye, eye]])
+        values = np.append(self.right, given)
         high = np.concatenate([np.where(self.possible, self.problem.most, 0.0), np.full(2 * size, np.inf)])
         found = milp(
             np.concatenate([np.zeros(size), np.ones(2 * size)]),
-            constraints=constraints,
+            constraints=LinearConstraint(rows, values, values),
             bounds=Bounds(0, high),
             integrality=np.concatenate([np.ones(size), np.zeros(2 * size)]),
         )
@@ -185,31 +182,24 @@ class TableProgram:
         """The least sum of errors of all counts, weighted by costs, and the dual of each; None where there is no such table."""
         from scipy.optimize import linprog
 
-        some = np.flatnonzero(self.possible)
-        exact, read = len(self.counts), len(self.fewest)
-        eye, none = sparse.eye_array, sparse.csr_array
-        equal = sparse.vstack(
-            [
-                sparse.hstack([self.structural[:, some], none((len(self.zeros), 2 * exact + read))]),
-                sparse.hstack([self.exact[:, some], eye(exact), -eye(exact), none((exact, read))]),
-            ]
-        )
-        sizes, least, most = self._sizes()
-        free, bounded = none((len(least), 2 * exact + read)), np.isfinite(most)
-        above = sparse.vstack(
-            [
-                sparse.hstack([-self.read[:, some], none((read, 2 * exact)), -eye(read)]),
-                sparse.hstack([-sizes[:, some], free]),
-                sparse.hstack([sizes[bounded][:, some], free[bounded]]),
-            ]
-        )
+        some, bounded = np.flatnonzero(self.possible), np.isfinite(self.most)
+        exact, read, eye = len(self.counts), len(self.fewest), sparse.eye_array
+        # Columns: tables, errors of exact counts up and down, errors of readings.
+        blocks = [
+            [self.structural[:, some], None, None, None],
+            [self.exact[:, some], eye(exact), -eye(exact), None],
+            [-self.read[:, some], None, None, -eye(read)],
+            [-self.sizes[:, some], None, None, None],
+            [self.sizes[bounded][:, some], None, None, None],
+        ]
+        rows = sparse.block_array(blocks, format="csr")
         errors = np.concatenate([costs[:exact], costs])
         found = linprog(
             np.append(np.zeros(len(some)), errors),
-            A_ub=above,
-            b_ub=np.concatenate([-self.fewest, -least, most[bounded]]),
-            A_eq=equal,
-            b_eq=np.append(self.zeros, self.counts),
+            A_ub=rows[len(self.right) :],
+            b_ub=np.concatenate([-self.fewest, -self.least, self.most[bounded]]),
+            A_eq=rows[: len(self.right)],
+            b_eq=self.right,
             integrality=np.repeat([int(whole), 0], [len(some), len(errors)]),
             method="highs",
             options={"time_limit": MOST_SECONDS},
@@ -227,17 +217,16 @@ class TableProgram:
 
         assert self.problem.numbers is not None
         law = self.problem.numbers.laws[group]
-        rows, least, most = self._sizes()
-        others = np.arange(len(least)) != group
-        bounded = np.isfinite(most) & others
+        others = np.arange(len(self.least)) != group
+        bounded = np.isfinite(self.most) & others
         ends = []
         for sign, end in ((1.0, law.least), (-1.0, law.most)):
             found = linprog(
-                sign * rows[[group]].toarray()[0],
-                A_ub=sparse.vstack([-rows[others], rows[bounded]]),
-                b_ub=np.append(-least[others], most[bounded]),
-                A_eq=sparse.vstack([self.structural, self.exact]),
-                b_eq=np.append(self.zeros, self.counts),
+                sign * self.sizes[[group]].toarray()[0],
+                A_ub=sparse.vstack([-self.sizes[others], self.sizes[bounded]]),
+                b_ub=np.append(-self.least[others], self.most[bounded]),
+                A_eq=self.equal,
+                b_eq=self.right,
                 bounds=[(0, None if possible else 0) for possible in self.possible],
                 method="highs",
             )
@@ -267,7 +256,7 @@ class TableProgram:
         found = self._freedom()
         if found is not None:
             value, moves = found
-            sizes = self._sizes()[0][numbers.unknown]
+            sizes = self.sizes[numbers.unknown]
             of_sizes, of_counts = sizes @ moves, seen @ moves
             slope = of_counts @ np.linalg.pinv(of_sizes, rcond=TOLERANCE)
             told = np.abs(of_counts - slope @ of_sizes).max(axis=1, initial=0.0) < TOLERANCE
@@ -280,28 +269,23 @@ class TableProgram:
         from scipy.linalg import svd
         from scipy.optimize import linprog
 
-        some = np.flatnonzero(self.possible)
-        size = len(some)
-        equal = sparse.vstack([self.structural, self.exact], format="csr")[:, some]
-        right = np.append(self.zeros, self.counts)
-        sizes, least, most = self._sizes()
-        bounded = np.isfinite(most)
-        eye, none = sparse.eye_array(size), sparse.csr_array
-        above = sparse.vstack(
-            [
-                sparse.hstack([-eye, eye, none((size, 1))]),
-                sparse.hstack([-sizes[:, some], none((len(least), size)), none(least[:, None])]),
-                sparse.hstack(
-                    [sizes[bounded][:, some], none((int(bounded.sum()), size)), none(-most[bounded][:, None])]
-                ),
-            ]
-        )
+        some, bounded = np.flatnonzero(self.possible), np.isfinite(self.most)
+        size, equal, sizes = len(some), self.equal[:, some], self.sizes[:, some]
+        right, least, most = (sparse.csr_array(v[:, None]) for v in (self.right, self.least, self.most))
+        # Columns: tables, which entries are positive, the scale.
+        blocks = [
+            [equal, None, -right],
+            [-sparse.eye_array(size), sparse.eye_array(size), None],
+            [-sizes, None, least],
+            [sizes[bounded], None, -most[bounded]],
+        ]
+        rows = sparse.block_array(blocks, format="csr")
         found = linprog(
             np.concatenate([np.zeros(size), -np.ones(size), [0.0]]),
-            A_ub=above,
-            b_ub=np.zeros(above.shape[0]),
-            A_eq=sparse.hstack([equal, none((len(right), size)), none(-right[:, None])]),
-            b_eq=np.zeros(len(right)),
+            A_ub=rows[len(self.right) :],
+            b_ub=np.zeros(rows.shape[0] - len(self.right)),
+            A_eq=rows[: len(self.right)],
+            b_eq=np.zeros(len(self.right)),
             bounds=[(0, None)] * size + [(0, 1)] * size + [(1, None)],
             method="highs",
         )
@@ -309,8 +293,8 @@ class TableProgram:
             return None
         table, scale = found.x[:size], found.x[-1]
         positive = found.x[size:-1] > 0.5
-        fixed = [int(k) for k in np.flatnonzero(least == most)]
-        equations = sparse.vstack([equal, sizes[fixed][:, some]])[:, np.flatnonzero(positive)].toarray()
+        fixed = np.flatnonzero(self.least == self.most)
+        equations = sparse.vstack([equal, sizes[fixed]])[:, np.flatnonzero(positive)].toarray()
         _, pivots, directions = svd(equations)
         rank = int((pivots > TOLERANCE).sum())
         moves = np.zeros((len(self.possible), equations.shape[1] - rank))
