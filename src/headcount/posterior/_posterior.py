@@ -29,7 +29,7 @@ from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, to
 from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
 from headcount.posterior.fit_check import FitCheck, fit_check
 from headcount.posterior.interval import quantiles, sd_of, tails
-from headcount.posterior.result import Result, Summary, group_frame, open_frame, pictures, to_frame
+from headcount.posterior.result import Result, Summary, by_group, open_frame, pictures, to_frame
 
 if TYPE_CHECKING:
     import os
@@ -336,11 +336,18 @@ class Posterior(Answers):
         self, mean: Array, variance: Array | None, mu: Array, level: float, *, scope: Scope | None = None
     ) -> Summary:
         """The same of any counts, given their moments and prior probabilities; ``scope`` where they are entries of a table."""
+        return Summary(
+            **self._spread_of(mean, variance, level, scope=scope), reliable=self._reliable_where(mu, scope)
+        )
+
+    def _spread_of(
+        self, mean: Array, variance: Array | None, level: float, *, scope: Scope | None = None
+    ) -> dict[str, Array]:
+        """Mean, median, sd and interval of any counts, given their moments."""
         low, high = tails(level)
         lower, median, upper = self._quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
-        return Summary(
-            mean, median, sd_of(variance, mean.shape), lower, upper, self._reliable_where(mu, scope)
-        )
+        sd = sd_of(variance, mean.shape)
+        return {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
 
     def mean_table(self, scope: Scope) -> Array:
         """Expected counts without labels."""
@@ -409,7 +416,9 @@ class Posterior(Answers):
         column ``observed``).
         """
         if self.problem.groups is not None:
-            return group_frame(self, what, level=level)
+            return by_group(
+                {name: self.group(name).to_frame(what, level=level) for name in self.problem.groups}
+            )
         return to_frame(self, what, level=level)
 
     def to_xarray(

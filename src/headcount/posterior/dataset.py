@@ -14,13 +14,14 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount import memory
-from headcount._disk import away_from_the_cluster, replacing
+from headcount import _disk, memory
 from headcount.checks import whole_number
+from headcount.errors import TableError
 from headcount.observe import LearnedStart, Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
@@ -43,7 +44,6 @@ from headcount.tables import Domain, dense
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Hashable, Mapping, Sequence
-    from pathlib import Path
 
     import pandas as pd
     import xarray as xr
@@ -53,6 +53,18 @@ if TYPE_CHECKING:
     from headcount.observe import Problem
     from headcount.posterior._posterior import Posterior
 
+POSTERIOR_FILE = "posterior.nc"
+REMEDY = "write one with headcount infer or Posterior.save"
+_PROVENANCE: dict[str, type | tuple[type, ...]] = {
+    "status": str,
+    "good": bool,
+    "engine": str,
+    "iterations": int,
+    "population": int,
+    "interval_level": (int, float),
+    "observations": list,
+}
+"""What every reader of a result relies on, and its type."""
 DRAWS = 100
 """Joint draws kept in a file, where they are cheap."""
 FEWEST_DRAWS = 10
@@ -168,6 +180,49 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
         learned=read("learned", _learned_of),
         **_read_tables(held),
     )
+
+
+def result_file(path: str | os.PathLike[str]) -> Path:
+    """The file itself, or that of the folder of a run."""
+    place = Path(path)
+    return place / POSTERIOR_FILE if place.is_dir() else place
+
+
+def read_result(path: str | os.PathLike[str], what: str = "result") -> tuple[Result, xr.DataTree]:
+    """The result that a file or the folder of a run holds, and its tree; ``what`` it is called where it is none.
+
+    Raises
+    ------
+    TableError
+        No such file, one that holds something else, a damaged one, or a folder that may mix two runs.
+    """
+    place, file = Path(path), result_file(path)
+    if not file.exists():
+        remedy = (
+            f"give a folder that holds {POSTERIOR_FILE}, as headcount infer --out writes it, or a .nc file"
+        )
+        raise TableError(f"{file}: there is no such file: {remedy}")
+    try:
+        if place.is_dir():
+            _disk.check_manifest(place, POSTERIOR_FILE)
+        tree = _disk.read_tree(file)
+    except (_disk.OutputError, _disk.NewerFormatError) as error:
+        raise TableError(str(error)) from None
+    except (_disk.DamagedFileError, OSError) as error:
+        raise TableError(f"{file}: this is not a {what} of headcount ({error}): {REMEDY}") from error
+    try:
+        result = result_of(tree, path=file)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        text = f"{file}: this is not a {what} of headcount (there is no {error}): {REMEDY}"
+        raise TableError(text) from error
+    wrong = [
+        f"{file}: {name} in its provenance is {result.attributes.get(name)!r}: {REMEDY}"
+        for name, kinds in _PROVENANCE.items()
+        if not isinstance(result.attributes.get(name), kinds)
+    ]
+    if wrong:
+        raise TableError(wrong)
+    return result, tree
 
 
 def last_group(last: Start) -> xr.Dataset:
@@ -393,7 +448,7 @@ def save_draws(
         raise ValueError(f"{posterior.engine} gives no draws: use TiltedEP, or PathGibbs with keep")
     affordable = max(min(MOST_AT_ONCE, memory.limit() // (4 * _bytes_per_draw(posterior))), 1)
     size = affordable if chunk is None else whole_number(chunk, "chunk", least=1)
-    with replacing(path) as temporary, away_from_the_cluster():
+    with _disk.replacing(path) as temporary, _disk.away_from_the_cluster():
         for k, start in enumerate(range(0, draws, size)):
             values = _drawn_nodes(posterior, min(size, draws - start), np.random.default_rng([seed, k]))
             arrays = _draw_arrays(posterior.problem.model, values)

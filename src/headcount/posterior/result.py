@@ -23,7 +23,7 @@ from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior.derived import seen_as
 from headcount.posterior.doubt import flow_doubt
-from headcount.posterior.interval import checked_level, sd_of, tails
+from headcount.posterior.interval import checked_level
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -686,16 +686,13 @@ def _kind(label: Hashable) -> str:
     return "float" if isinstance(label, (float, np.floating)) else "text"
 
 
-def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:
-    """The table of every group, one below the other, with a column ``group``."""
+def by_group(frames: Mapping[Hashable, pd.DataFrame]) -> pd.DataFrame:
+    """A table of every group, one below the other, with a column ``group``; what was seen is their sum, and in none of them."""
     import pandas as pd
 
-    assert posterior.problem.groups is not None
-    parts = []
-    for name in posterior.problem.groups:
-        part = posterior.group(name).to_frame(what, level=level)
+    parts = [frame.drop(columns="observed", errors="ignore") for frame in frames.values()]
+    for name, part in zip(frames, parts, strict=True):
         part.insert(1, "group", [name] * len(part))
-        parts.append(part.drop(columns="observed", errors="ignore"))
     whole = pd.concat(parts, ignore_index=True)
     whole.attrs = parts[0].attrs
     return whole
@@ -712,15 +709,12 @@ def open_frame(posterior: Posterior, what: Seen, *, level: float, stored: bool =
     if not posterior.problem.opens:
         raise ModelError(f"a population without arrivals and departures has no {what}: give an OpenChain")
     beliefs = seen_as(posterior.beliefs, what)
-    low, high = tails(level)
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
-        mean, variance = beliefs.mean((before, after)), beliefs.variance((before, after))
-        lower, median, upper = posterior._quantiles_of(mean, variance, (low, 0.5, high))
-        sd = sd_of(variance, mean.shape)
-        columns = {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
+        moments = beliefs.mean((before, after)), beliefs.variance((before, after))
+        columns = posterior._spread_of(*moments, level)
         time = after if what == "arrivals" else before
-        named = {"time": [time] * len(mean), "cell": list(chain.cells)}
+        named = {"time": [time] * len(chain.cells), "cell": list(chain.cells)}
         parts.append(pd.DataFrame({**named, **columns}))
     frame = pd.concat(parts, ignore_index=True)
     if stored:
