@@ -170,20 +170,10 @@ def digest(tables: Sequence[Path], options: ProblemOptions, before: str) -> str:
     made.update(json.dumps(told(options), sort_keys=True, default=str).encode())
     for table in tables:
         made.update(table.read_bytes())
-    for name in (
-        "transitions",
-        "old_matrix",
-        "features",
-        "arrivals",
-        "cells",
-        "flows",
-        "sums",
-        "sum_counts",
-        "tracks",
-    ):
-        path = getattr(options, name)
-        if path is not None and Path(path).is_file():
-            made.update(Path(path).read_bytes())
+    for item in fields(options):
+        given = getattr(options, item.name)
+        if isinstance(given, (str, Path)) and Path(given).is_file():
+            made.update(Path(given).read_bytes())
     return made.hexdigest()
 
 

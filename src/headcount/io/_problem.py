@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from headcount.errors import FaultsError, TableError, known_keywords
-from headcount.individual import DiscreteModel, MarkovChain, OpenChain
+from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
 from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io.source import Findings, Source, by_sequences, label_text, listed
@@ -60,7 +60,6 @@ from headcount.observe import Censored, Observation, Problem, ProblemError, Trac
 
 if TYPE_CHECKING:
     from headcount._types import Array
-    from headcount.individual import Model
     from headcount.population import SizeLaw
 
 
@@ -791,7 +790,9 @@ def _built(
     Where tables are faulty it is built all the same, as far as that can be done, so that its own faults are in the same report:
     transitions that could not be read are then uniform, and the initial law is unknown.
     """
-    matrices = _uniform(len(axes.cells)) if made is None else made.matrices
+    size = len(axes.cells)
+    uniform = np.full((size, size), 1 / size) if 0 < size <= _STAND_IN_CELLS else None
+    matrices = uniform if made is None else made.matrices
     if seen is None or kind is None or population is None or matrices is None or "noise" in findings:
         return None
     chain = findings.build(axes.chain, law, matrices)
@@ -807,11 +808,6 @@ def _built(
         cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
         observed += (Censored(kind(cube, **seen.parameters), side=side),)
     return findings.build(_problem, chain, population, observed, initial)
-
-
-def _uniform(cells: int) -> Array | None:
-    """Transitions in place of those that could not be read; None where there are too many cells, or none."""
-    return np.full((cells, cells), 1 / cells) if 0 < cells <= _STAND_IN_CELLS else None
 
 
 def _problem(
@@ -922,15 +918,10 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], pa
     known = "time" not in source or source.knows("time", times[:-1], text)
     made = source.spread(source["probability"], axes)
     if knows_cells(source, cells, "cell") and known:
-        _refuse_absent(source, axes)
+        absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
+        if absent:
+            source.problem(f"{absent} cells (and times) have no probability: give one row each")
     return made
-
-
-def _refuse_absent(source: Source, axes: Mapping[str, Sequence[str]]) -> None:
-    """Say how many entries no row names."""
-    absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
-    if absent:
-        source.problem(f"{absent} cells (and times) have no probability: give one row each")
 
 
 # --- networks
@@ -968,7 +959,11 @@ def read_network(
     """
     findings = Findings()
     reader = Reader(findings, columns, encoding, decimal, thousands, missing)
-    model = _model(network, findings)
+    model = (
+        findings.attempt(DiscreteModel.from_bif, Path(network))
+        if isinstance(network, (str, os.PathLike))
+        else network
+    )
     kind = noise_kind(noise, findings)
     if population is None:
         findings.problem("population", NO_POPULATION)
@@ -986,12 +981,6 @@ def read_network(
     findings.raise_any()
     assert problem is not None
     return Case(problem, tuple(findings.notes))
-
-
-def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model | None:
-    if isinstance(network, (str, os.PathLike)):
-        return findings.attempt(DiscreteModel.from_bif, Path(network))
-    return network
 
 
 def _table_of(

@@ -519,7 +519,10 @@ def _styles_of(source: Source, columns: Sequence[str], reader: Reader, coded: Co
         for c in columns
     }
     together = list(dict.fromkeys(chain.from_iterable(texts.values())))
-    if styles[0] == Style() and _all_plain(together):
+    if (
+        styles[0] == Style()
+        and pd.to_numeric(pd.Series(together, dtype=object), errors="coerce").notna().all()
+    ):
         return dict.fromkeys(columns, (Style(), None))
     # One style for the file where there is one; otherwise each column by itself.
     one = any(style.reads(together) for style in styles)
@@ -573,11 +576,6 @@ def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
         _tidy(v).removesuffix("%").rstrip() for v in series.dropna().drop_duplicates().astype(str).tolist()
     ]
     return all(t.casefold() in missing or _NUMBER_LIKE.match(t) for t in tidy)
-
-
-def _all_plain(texts: Sequence[str]) -> bool:
-
-    return not texts or bool(pd.to_numeric(pd.Series(texts), errors="coerce").notna().all())
 
 
 def _tidy(text: str) -> str:

@@ -111,7 +111,7 @@ def infer_long(
         raise ProblemError(
             "only chains without followed individuals can be inferred in windows: infer everything at once"
         )
-    stamp = f"{_fingerprint(problem, engine)} {size} {beyond} {flows} {level} {tables} {min_flow}"
+    stamp = f"{Task(problem, None, None, 0.9).fingerprint}{engine!r} {size} {beyond} {flows} {level} {tables} {min_flow}"
     place.mkdir(parents=True, exist_ok=True)
     index = _index(place, stamp)
     total, names = len(model.times), label_array(model.times)
@@ -139,7 +139,8 @@ def infer_long(
             )
             ends = {"from": _order(model.times[at]), "to": _order(model.times[end])}
             index["parts"].append({"file": file, "begin": at, "end": end, "status": status, **ends})
-            _put_index(place, index)
+            with replacing(place / INDEX) as temporary:
+                temporary.write_text(json.dumps(index), encoding="utf-8")
             del answers  # two windows at once would take twice the memory
             at = end
             bar.advance(text=f"up to {readable(model.times[end])}")
@@ -211,11 +212,6 @@ def wants_windows(problem: Problem) -> bool:
     return plan(part, rate=1.0).peak <= memory.limit() < plan(problem, rate=1.0).peak
 
 
-def _fingerprint(problem: Problem, engine: Any) -> str:
-    """Equal for runs that have the same answer."""
-    return Task(problem, None, None, 0.9).fingerprint + repr(engine)
-
-
 def _index(place: Path, stamp: str) -> dict[str, Any]:
     """What the folder has already.
 
@@ -233,11 +229,6 @@ def _index(place: Path, stamp: str) -> dict[str, Any]:
             f"{place}: there are windows of another problem, or of other settings: give another folder"
         )
     return found
-
-
-def _put_index(place: Path, index: dict[str, Any]) -> None:
-    with replacing(place / INDEX) as path:
-        path.write_text(json.dumps(index), encoding="utf-8")
 
 
 def _write(

@@ -598,7 +598,7 @@ def _parsed(name: str, content: bytes, separator: str, measured: Callable[[str],
 def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], bool]) -> pd.DataFrame:
     """The columns as codes of distinct texts; numbers as texts, but for the whole numbers of columns that are ``measured``."""
     first = _texts_in(content, separator, nrows=ROWS_LOOKED_AT, dtype=str)
-    coded = _columns_to_code(first, measured)
+    coded = [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
     kinds = dict.fromkeys(first.columns, str) | dict.fromkeys(coded, "category")
     # Looking for spaces after every separator takes a quarter of the time, and hardly a file has them.
     spaced = f"{separator} " in separator + _beginning(content, 0).replace("\n", separator)
@@ -610,11 +610,6 @@ def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], b
     if lost:
         frame[lost] = _texts_in(content, separator, usecols=lost, dtype=str)[lost]
     return frame
-
-
-def _columns_to_code(first: pd.DataFrame, measured: Callable[[str], bool]) -> list[str]:
-    """The columns of texts, and those of numbers by their names, as the first rows show them."""
-    return [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
 
 
 def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:

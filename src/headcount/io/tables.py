@@ -552,8 +552,11 @@ def transition_table(
         source = source.where(~source.empty[role])
     values = source[role]
     refuse_negative(source, role)
-    if normalise and not fill:
-        _note_zeros(source, values)
+    zeros = int((values == 0).sum())
+    if normalise and not fill and zeros:
+        source.note(
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
+        )
     if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
@@ -561,15 +564,6 @@ def transition_table(
         )
         source.refuse(values > 1 + 1e-9, text, values)
     return MoveTable(source, values[:, None])
-
-
-def _note_zeros(source: Source, values: Array) -> None:
-    """Say how many moves are impossible because a matrix of trips has none there."""
-    zeros = int((values == 0).sum())
-    if zeros:
-        source.note(
-            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
-        )
 
 
 def refuse_negative(source: Source, role: str) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from functools import cached_property
 from importlib import import_module
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, to
 from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
 from headcount.posterior.fit_check import FitCheck, fit_check
 from headcount.posterior.interval import quantiles, sd_of, tails
+from headcount.posterior.program import clique_entries
 from headcount.posterior.result import Result, Summary, by_group, open_frame, pictures, to_frame
 
 if TYPE_CHECKING:
@@ -204,14 +204,9 @@ class Posterior(Answers):
         sizes = self.beliefs.sizes
         if sizes is None:
             sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
-        return PopulationEstimate.of(
-            sizes, known=False, point=not self.beliefs.has_spread, note=self._size_note()
-        )
-
-    def _size_note(self) -> str:
-        """What the data leave open about the number of individuals."""
-        told = self.diagnostics.get("size_note", "")
-        return EVERYBODY + told if unknown_rate(self.problem) else told
+        note = self.diagnostics.get("size_note", "")  # what the data leave open about it
+        note = EVERYBODY + note if unknown_rate(self.problem) else note
+        return PopulationEstimate.of(sizes, known=False, point=not self.beliefs.has_spread, note=note)
 
     def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
         """The same posterior with so many draws more behind its sds and evidence, without inferring again.
@@ -298,9 +293,8 @@ class Posterior(Answers):
     def _affordable(self, size: int) -> int:
         """A number of joint draws, if their tables fit in memory."""
         count, model = whole_number(size, "size", least=1), self.problem.model
-        entries = sum(prod(model.size(clique)) for clique in model.junction_tree.cliques)
         remedy = "ask for fewer at once, or write them to a file with post.save_draws(path, draws)"
-        memory.require(8 * count * entries, f"{count} joint draws of all tables", remedy=remedy)
+        memory.require(8 * count * clique_entries(model), f"{count} joint draws of all tables", remedy=remedy)
         return count
 
     def _individuals(self) -> Individuals:

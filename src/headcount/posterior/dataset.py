@@ -27,6 +27,7 @@ from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
 from headcount.posterior._sums import ChainSums
 from headcount.posterior.fit_check import count_labels
+from headcount.posterior.program import clique_entries
 from headcount.posterior.result import (
     COORDINATES,
     MC_ERROR,
@@ -405,7 +406,7 @@ def sums_of(posterior: Posterior) -> ChainSums | None:
 def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, Array] | None, dict[str, Any]]:
     """Joint draws of all clique tables, and what a file says of them; None where memory allows too few, or the engine gives none."""
     beliefs, whole = posterior.beliefs, posterior.promises.non_negative
-    affordable = min(DRAWS, DRAWN_ENTRIES // max(_clique_entries(posterior.problem.model), 1))
+    affordable = min(DRAWS, DRAWN_ENTRIES // max(clique_entries(posterior.problem.model), 1))
     size = affordable if draws is None else whole_number(draws, "draws")
     none = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
     if not beliefs.has_draws or size < (FEWEST_DRAWS if draws is None else 1):
@@ -417,13 +418,9 @@ def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, A
     return tables, {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
 
 
-def _clique_entries(model: Model) -> int:
-    return sum(model.domain(tuple(clique)).size for clique in model.junction_tree.cliques)
-
-
 def draw_bytes(posterior: Posterior, draws: int) -> int:
     """Memory that so many joint draws of all tables take at once: prior, posterior and what is between."""
-    return 3 * 8 * draws * _clique_entries(posterior.problem.model)
+    return 3 * 8 * draws * clique_entries(posterior.problem.model)
 
 
 def save_draws(
@@ -490,7 +487,8 @@ def _data_groups(posterior: Posterior, tables: dict[Scope, Array] | None) -> dic
     if not problem.sites:
         return {}
     coords = observation_coordinates(problem)
-    groups = {"observed_data": xr.Dataset({"y": ("observation", observed_counts(problem))}, coords=coords)}
+    y = np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
+    groups = {"observed_data": xr.Dataset({"y": ("observation", y)}, coords=coords)}
     if tables is None:
         return groups
     n = drawn_entries(problem.sites, tables)
@@ -534,11 +532,6 @@ def _draw_arrays(model: Model, values: Mapping[Scope, Array]) -> dict[str, xr.Da
 
 
 # --- replicate data: what would be counted again, if the posterior is right. Draws of n, then of the noise given n
-
-
-def observed_counts(problem: Problem) -> Array:
-    """y, all sites after each other."""
-    return np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
 
 
 def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Index, Scope
+    from headcount.individual import Model
     from headcount.observe import ClosedProblem, Problem
 
 MOST_ENTRIES = 2_000
@@ -348,7 +349,7 @@ def size_range(problem: ClosedProblem, group: int) -> tuple[float, float]:
     """The fewest and the most individuals that a group of unknown size may have beside exact counts."""
     assert problem.numbers is not None
     law = problem.numbers.laws[group]
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
+    if not any(site.noise.exact for site in problem.sites) or clique_entries(problem.model) > MOST_ENTRIES:
         return float(law.least), float(law.most)
     return TableProgram(problem).size_range(group)
 
@@ -362,7 +363,7 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     core = problem.core
     exact = any(site.noise.exact for site in core.sites)
     most = MOST_AFTER_FAILURE if failed else MOST_ENTRIES
-    if _entries(core) > most or not (
+    if clique_entries(core.model) > most or not (
         exact or failed or _forbids_moves(core) or _most_needed(core) > core.most
     ):
         return None
@@ -420,15 +421,14 @@ def fewest_read(site: Site) -> Array:
         return np.asarray(low + np.isneginf(site.noise.log_prob(low)))
 
 
-def _entries(problem: ClosedProblem) -> int:
-    """Of all cliques."""
-    model = problem.model
+def clique_entries(model: Model) -> int:
+    """Entries of the tables of all cliques."""
     return sum(int(np.prod(model.size(tuple(c)), dtype=np.int64)) for c in model.junction_tree.cliques)
 
 
 def certain_sites(problem: ClosedProblem) -> list[Site] | None:
     """What exact counts make certain, as exact sites; None where no population has them. Nothing where there are too many entries."""
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
+    if not any(site.noise.exact for site in problem.sites) or clique_entries(problem.model) > MOST_CERTAIN:
         return []
     return TableProgram(problem).certain()
 
@@ -439,7 +439,7 @@ def told_by_sizes(problem: ClosedProblem) -> tuple[Array, Array] | None:
         # Two sizes are summed over in blocks, which a reading of their sum alone is too narrow for: it has a site of its own.
         one = problem.numbers is not None and len(problem.numbers.unknown) == 1
         return _totals(problem) if one else None
-    return TableProgram(problem).told_by_sizes() if _entries(problem) <= MOST_CERTAIN else None
+    return TableProgram(problem).told_by_sizes() if clique_entries(problem.model) <= MOST_CERTAIN else None
 
 
 def _totals(problem: ClosedProblem) -> tuple[Array, Array]:
