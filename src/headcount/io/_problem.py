@@ -263,8 +263,7 @@ def read_problem(
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
     beside: list[Observation | Tracks] = [
-        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader, snap),
-        *_sum_observations((sums, sum_counts), flow_noise, flow_parameters, axes, reader),
+        *_flow_observations(flows, (sums, sum_counts), (flow_noise, flow_parameters), axes, reader, snap),
         *_tracks(tracks, axes, reader, counted=tracks_counted, snap=snap),
     ]
     problem = _built(law, made, seen, beside, kind, population, initial, axes, findings)
@@ -663,34 +662,42 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     return Seen(table, read, given, (bounds, np.where(side < 0, -1.0, 1.0)))
 
 
-def _flow_observation(
+def _flow_observations(
     flows: Any,
-    noise: str,
-    parameters: Mapping[str, float | None] | None,
+    sums: tuple[Any, Any],
+    noise: tuple[str, Mapping[str, float | None] | None],
     axes: Axes,
     reader: Reader,
     snap: str | None,
 ) -> list[Observation]:
-    """Observed flows as an observation of every step that has any."""
-    if flows is None:
+    """Observed flows as one observation, sums of flows (pairs and counts) as one per step; ``noise`` has its name and parameters."""
+    if flows is None and all(table is None for table in sums):
         return []
-    findings = reader.findings
-    kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=kind is not None and kind.whole)
-    numbers = noise_parameters(kind, parameters, None, findings)
-    if kind is None or table is None:
+    kind = noise_kind(noise[0], reader.findings)
+    whole = kind is not None and kind.whole
+    seen = {} if flows is None else _seen_flows(flow_table(flows, reader, whole=whole), axes, snap)
+    pairs, counts = _seen_sums(sums, axes, reader, whole=whole)
+    numbers = noise_parameters(kind, noise[1], None, reader.findings)
+    if kind is None or axes.times is None or reader.findings:
         return []
+    made = [kind(seen, **numbers)] if seen else []
+    return made + [
+        kind([counts[name] for name in own], on=axes.times.labels[t : t + 2], sums=own, **numbers)
+        for t, own in pairs.items()
+    ]
+
+
+def _seen_flows(table: Source | None, axes: Axes, snap: str | None) -> dict[Any, Array]:
+    """Observed flows of every step that has any, by its two times."""
+    if table is None:
+        return {}
     knows_cells(table, axes.cells, "from", "to")
     if axes.times is None:
-        return []
-    texts = axes.times.texts
+        return {}
+    places = {"time": axes.times.texts[:-1], "from": axes.cells, "to": axes.cells}
     table = _departing(table, axes.times, snap)
-    if findings:
-        return []
-    values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
-    pairs = zip(pairwise(axes.times.labels), values, strict=True)
-    seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
-    return [kind(seen, **numbers)] if seen else []
+    pairs = zip(pairwise(axes.times.labels), table.spread(table["flow"], places), strict=True)
+    return {pair: step for pair, step in pairs if not np.isnan(step).all()}
 
 
 def _departing(table: Source, times: Times, snap: str | None) -> Source:
@@ -705,43 +712,30 @@ def _departing(table: Source, times: Times, snap: str | None) -> Source:
     return table
 
 
-def _sum_observations(
-    given: tuple[Any, Any],
-    noise: str,
-    parameters: Mapping[str, float | None] | None,
-    axes: Axes,
-    reader: Reader,
-) -> list[Observation]:
-    """Sums of flows, one observation per step that has any."""
-    if all(table is None for table in given):
-        return []
-    findings = reader.findings
+def _seen_sums(
+    given: tuple[Any, Any], axes: Axes, reader: Reader, *, whole: bool
+) -> tuple[dict[int, dict[str, list[Any]]], dict[str, float]]:
+    """The pairs of every sum that was counted, by step, and the counts of all; nothing where they cannot be read."""
     if given[0] is None:
-        findings.problem(
-            "sum_counts",
-            "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)",
-        )
-        return []
-    kind = noise_kind(noise, findings)
-    found = sum_table(*given, reader, whole=kind is not None and kind.whole)
-    numbers = noise_parameters(kind, parameters, None, findings)
-    if found is None or kind is None or axes.times is None:
-        return []
+        if given[1] is not None:
+            text = (
+                "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)"
+            )
+            reader.findings.problem("sum_counts", text)
+        return {}, {}
+    found = sum_table(*given, reader, whole=whole)
+    if found is None or axes.times is None:
+        return {}, {}
     source, counts = found
     knows_cells(source, axes.cells, "from", "to")
-    texts, labels = axes.times.texts, axes.times.labels
+    steps = len(axes.times.texts) - 1
     if "time" in source:
         source = _departing(source, axes.times, None)
-    elif len(texts) != 2:
+    elif steps != 1:
         source.problem(
-            f"there are {len(texts) - 1} steps: say in a column time at which the flows of a sum depart", [1]
+            f"there are {steps} steps: say in a column time at which the flows of a sum depart", [1]
         )
-    if findings:
-        return []
-    return [
-        kind([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
-        for t, pairs in _pairs_by_step(source, counts, axes).items()
-    ]
+    return ({} if reader.findings else _pairs_by_step(source, counts, axes)), counts
 
 
 def _pairs_by_step(
@@ -974,11 +968,7 @@ def read_network(
     """
     findings = Findings()
     reader = Reader(findings, columns, encoding, decimal, thousands, missing)
-    model = (
-        findings.attempt(DiscreteModel.from_bif, Path(network))
-        if isinstance(network, (str, os.PathLike))
-        else network
-    )
+    model = _model(network, findings)
     kind = noise_kind(noise, findings)
     if population is None:
         findings.problem("population", NO_POPULATION)
@@ -996,6 +986,12 @@ def read_network(
     findings.raise_any()
     assert problem is not None
     return Case(problem, tuple(findings.notes))
+
+
+def _model(network: Model | str | os.PathLike[str], findings: Findings) -> Model | None:
+    if isinstance(network, (str, os.PathLike)):
+        return findings.attempt(DiscreteModel.from_bif, Path(network))
+    return network
 
 
 def _table_of(
