@@ -657,12 +657,17 @@ def _read_bounds(
             "observed (bounds='missing', --bounds missing)"
         )
         return source.without(values, where, text, series), missing
-    shown = f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
+    shown = _shown(role, series, where)
     if bounds == "missing":
         source.note(f"{shown} is read as missing: a bound is no count")
         return np.where(where, np.nan, values), missing | where
     source.note(f"{shown} is read as the number that it has: totals are too low or too high for that")
     return values, missing
+
+
+def _shown(role: str, series: Any, where: Any) -> str:
+    """Some entries of a column and their number, for a note."""
+    return f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
 
 
 def _censored(source: Source, numbers: Array, coded: Coded, *, whole: bool) -> dict[str, Array]:
@@ -677,10 +682,10 @@ def _censored(source: Source, numbers: Array, coded: Coded, *, whole: bool) -> d
     if not side.any():
         return {}
     strict = np.array([float(bool(_STRICT.match(t))) for t in tidy] + [0.0])
-    rows = side[codes] != 0
+    shown = _shown("count", source.frame[source.columns["count"]], side[codes] != 0)
     source.note(
-        f"{listed([repr(t) for t in source.frame[source.columns['count']][rows].tolist()])} in count ({int(rows.sum())} rows) is read as a "
-        "bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing change that"
+        f"{shown} is read as a bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing "
+        "change that"
     )
     return {"count": numbers + (side * strict * whole)[codes], "bound": side[codes]}
 
@@ -689,16 +694,11 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]
     """Say what was read as missing, and that per cent were; per cent in some rows only are refused."""
     marked = kind("marked")
     if marked.any():
-        shown = listed([repr(t) for t in series[marked].tolist()])
-        source.note(
-            f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
-        )
+        source.note(f"{_shown(role, series, marked)} is read as missing, not as 0: nobody looked there")
     about = kind("about")
     if about.any():
-        shown = listed([repr(t) for t in series[about].tolist()])
-        source.note(
-            f"{shown} in {role} ({int(about.sum())} rows) is read as the number that it has: the noise must allow for its rounding"
-        )
+        text = "is read as the number that it has: the noise must allow for its rounding"
+        source.note(f"{_shown(role, series, about)} {text}")
     if kind("per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
         source.refuse(kind("number"), text, series)

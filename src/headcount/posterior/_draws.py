@@ -238,8 +238,8 @@ def _swept(
 ) -> dict[Scope, Array]:
     """Step 3."""
     model = problem.model
-    size = len(next(iter(tables.values())))
     first = next(iter(tables.values()))
+    size = len(first)
     people = int(first.reshape(size, -1).sum(axis=1).max(initial=0.0))
     sweeps = _affordable_sweeps(problem, size, people)
     if sweeps == 0 or people == 0:
@@ -370,10 +370,9 @@ def _likelihoods(problem: ClosedProblem, people: int) -> Array:
     n = np.arange(people + 1.0)[:, None]
     tables = []
     for site in problem.sites:
+        shape = len(n), len(site)
         with np.errstate(all="ignore"):
-            table = np.broadcast_to(
-                site.noise.log_prob(np.broadcast_to(n, (len(n), len(site)))), (len(n), len(site))
-            ).T
+            table = np.broadcast_to(site.noise.log_prob(np.broadcast_to(n, shape)), shape).T
         table = np.where(np.isnan(table), -np.inf, table)
         tables.append(table if site.noise.exact else np.array([_sloped(row) for row in table]))
     return np.ascontiguousarray(np.concatenate(tables)) if tables else np.zeros((0, len(n)))
