@@ -373,20 +373,13 @@ def run_fit(
     _write_fit(made, cases, folders, said, output.level, learning.prior, facts(counts, options))
 
 
-def _learned_from(case: Case) -> Case:
-    """The case as `fit` takes it, so that its plan is the fit's: few tracked individuals by themselves, which is noted."""
-    problem, said = records_apart(case.problem)
-    return replace(case, problem=problem, notes=(*case.notes, *([said] if said else [])))
-
-
-def _with_room(case: Case) -> Case:
-    """The case with few tracked individuals by themselves, where the tables of each of them would not fit in memory; it is noted."""
-    if not case.problem.tracks:
-        return case
-
+def _with_room(case: Case, *, learning: bool = False) -> Case:
+    """The case with few tracked individuals by themselves, which is noted: as `fit` takes it, or where the tables of each do not fit."""
     problem, said = records_apart(case.problem)
     if not said:
         return case
+    if learning:
+        return replace(case, problem=problem, notes=(*case.notes, said))
     states = [len(cells) for cells in case.problem.core.model.states.values()]
     # Normal draws of all moves, and two copies: what the spread of sums over tracked individuals and others is found from.
     needed = 3 * 8 * CROSS_DRAWS * sum(a * b for a, b in pairwise(states))
@@ -470,25 +463,16 @@ def _fit_start(start: str | None, options: ProblemOptions, case: Case) -> tuple[
     given = start if start is not None else options.weights
     if given is None:
         return None, []
-    if start is not None and "," not in given and not Path(given).exists() and not _is_number(given):
+    found = parse_weights(given)
+    if start is not None and isinstance(found, Path) and "," not in given and not found.exists():
         return given, []
-    values = read_weights(
-        parse_weights(given), case.feature_names, encoding=_by_file(options.encoding, "--encoding")
-    )
+    values = read_weights(found, case.feature_names, encoding=_by_file(options.encoding, "--encoding"))
     said = (
         []
         if start is not None
         else ["the fit starts at --weights and searches from no other start; --start says so"]
     )
     return dict(zip(case.feature_names, values.tolist(), strict=True)), said
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _write_and_show(
@@ -617,8 +601,7 @@ def read_cases(
             )
             for key, case in cases.items()
         }
-    fitting = _learned_from if learning else _with_room
-    return {key: fitting(_moving(case, options)) for key, case in cases.items()}
+    return {key: _with_room(_moving(case, options), learning=learning) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: ProblemOptions) -> Case:

@@ -256,9 +256,7 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
 def _reader(options: ProblemOptions) -> Reader:
     """A reader of tables that are written as the options say."""
     how = _written(options)
-    names = ("columns", "encoding", "decimal", "thousands", "missing")
-    given = {name: how[name] for name in names}
-    reader = Reader(Findings(), **given, dates=options.dates, wide=options.wide, bounds=options.bounds)
+    reader = Reader(Findings(), **how, dates=options.dates, wide=options.wide, bounds=options.bounds)
     return replace(reader, alias=read_alias(parse_alias(options.alias), reader))
 
 
