@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount import learn, memory
+import headcount.learn
+from headcount import memory
 from headcount._device import find_device
 from headcount._disk import MANIFEST, check_folder
 from headcount.cli._show import (
@@ -109,7 +110,7 @@ def infer_tables(
         return
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
-    posterior = learn.infer(case.problem, engine, rng=options.seed, strict=False)
+    posterior = headcount.learn.infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     _write_and_show(
         posterior,
@@ -375,7 +376,7 @@ def run_fit(
 
 def _with_room(case: Case, *, learning: bool = False) -> Case:
     """The case with few tracked individuals by themselves, which is noted: as `fit` takes it, or where the tables of each do not fit."""
-    problem, said = records_apart(case.problem)
+    problem, said = records_apart(case.problem) if case.problem.tracks else (case.problem, "")
     if not said:
         return case
     if learning:

@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount import io, learn
+import headcount.io
+import headcount.learn
 from headcount.check import alarm
 from headcount.cli._run import (
     _write_and_show,
@@ -111,7 +112,7 @@ def past_result(folder: Path) -> Result:
 @lru_cache(maxsize=1)
 def _loaded(folder: Path, written: int) -> Result:
     """A run as it was ``written`` then: one command asks for the same one four times, which was two thirds of its time."""
-    return io.load_result(folder)
+    return headcount.io.load_result(folder)
 
 
 def newest(folder: Path) -> Path:
@@ -415,7 +416,7 @@ def _inferred(
         )
         fitted = {"weights": weights_of(going, output.level), "learned": going.past}
         return going.posterior, fitted, [told]
-    posterior = learn.infer(case.problem, engine, start=start, rng=options.seed, strict=False)
+    posterior = headcount.learn.infer(case.problem, engine, start=start, rng=options.seed, strict=False)
     known = [] if case.features is None else ["the weights are taken as known"]
     return posterior, {}, known
 
@@ -532,7 +533,7 @@ def weekly_files(folder: Path) -> dict[str, Path]:
 def finished_stamp(target: Path) -> str | None:
     """The digest of the run whose whole answer a folder has; None where it has none."""
     try:
-        return str(io.load_result(target).attributes.get(SERIES, {}).get("digest"))
+        return str(headcount.io.load_result(target).attributes.get(SERIES, {}).get("digest"))
     except TableError:
         return None
 
@@ -545,7 +546,7 @@ def run_forecast(results: Path, steps: int, options: ProblemOptions, output: Out
     case = read_after([], options, past, times_ahead(past, steps))
     output.check_files(case, fitted=False)
     going = parameters_after(past, case, None) if given_weights is None else None
-    posterior = learn.infer(case.problem, start=past.last) if going is None else going.posterior
+    posterior = headcount.learn.infer(case.problem, start=past.last) if going is None else going.posterior
     assert past.last is not None
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
     said |= {"geographic": past.attributes.get("geographic", False)}
