@@ -925,12 +925,10 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], pa
     axes = {"time": times[:-1], "cell": cells} if "time" in source else {"cell": cells}
     text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
     known = "time" not in source or source.knows("time", times[:-1], text)
-    made = source.spread(source["probability"], axes)
-    if knows_cells(source, cells, "cell") and known:
-        absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
-        if absent:
-            source.problem(f"{absent} cells (and times) have no probability: give one row each")
-    return made
+    absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
+    if knows_cells(source, cells, "cell") and known and absent:
+        source.problem(f"{absent} cells (and times) have no probability: give one row each")
+    return source.spread(source["probability"], axes)
 
 
 # --- networks

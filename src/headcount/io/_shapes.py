@@ -94,8 +94,13 @@ def _cells(name: str, rows: list[dict[str, Any]], parts: list[list[Array]], *, d
     axes = ("lon", "lat") if degrees else ("x", "y")
     frame = _labelled(pd.DataFrame(rows), axes)
     frame[list(axes)] = np.array(list(map(_centroid, parts)))
-    frame.attrs["shapes"] = [[ring for ring in rings if len(ring) > 2] for rings in parts]  # none of a point
+    frame.attrs["shapes"] = list(map(_areas, parts))
     return frame
+
+
+def _areas(rings: Sequence[Array]) -> list[Array]:
+    """The rings that enclose an area; none of a point."""
+    return [ring for ring in rings if len(ring) > 2]
 
 
 def _labelled(frame: pd.DataFrame, axes: tuple[str, str]) -> pd.DataFrame:

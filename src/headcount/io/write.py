@@ -204,13 +204,7 @@ def _write_tables(
     tables = {"nodes": result.nodes, "flows": result.flows}
     whole = {name: with_names(table.assign(level=result.level), result) for name, table in tables.items()}
     rest = {name: getattr(result, name) for name in ("weights", "ascent", "arrivals", "departures")}
-    groups = {
-        f"group_{what}": by_group(
-            {g: getattr(r, what).assign(level=r.level) for g, r in result.groups.items()}
-        )
-        for what in (tables if result.groups else ())
-    }
-    for name, table in {**whole, **rest, **groups}.items():
+    for name, table in {**whole, **rest, **group_tables(result)}.items():
         path = folder / f"{name}.{format}"
         if table is not None and not path.exists():  # it may have been written step by step
             put_table(table, path, safe=safe_csv)
@@ -254,6 +248,16 @@ def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
     made = before.merge(new, on=["origin", "dest"], how="outer").fillna({"before": 0.0, "mean": 0.0})
     clear = (made["before"] < made["lower"]) | (made["before"] > made["upper"])
     return made.assign(change=made["mean"] - made["before"], clear=clear)
+
+
+def group_tables(result: Result) -> dict[str, pd.DataFrame]:
+    """``group_nodes`` and ``group_flows``: the tables of all groups, one below the other; none without groups."""
+    return {
+        f"group_{what}": by_group(
+            {g: getattr(r, what).assign(level=r.level) for g, r in result.groups.items()}
+        )
+        for what in (("nodes", "flows") if result.groups else ())
+    }
 
 
 def result_names(

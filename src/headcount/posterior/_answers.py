@@ -276,17 +276,7 @@ class Answers(AsksIndividuals):
         file, whose Monte-Carlo error of about 1/√(2·draws) of itself (7 % of 100 draws) is ``mc_error``.
         """
         low, high = tails(level)
-        given = instance(weights, Mapping, "weights", expected="{variable or scope: array of weights}")
-        if not given:
-            raise ModelError("weights is empty: give {variable or scope: array of weights}")
-        mean, parts = 0.0, []
-        for key, value in given.items():
-            several = isinstance(key, tuple) and key not in self.states
-            scope = self._scope_of(*(key if several else (key,)))
-            expected = self.mean_table(scope)
-            flat = _weights(value, key, expected.shape)
-            mean += float(flat @ expected.ravel())
-            parts.append((scope, flat))
+        mean, parts = self._weighed(weights)
         probabilities, variance = (low, 0.5, high), self._sum_variance(parts)
         entries = [(scope, k, float(w[k])) for scope, w in parts for k in np.flatnonzero(w).tolist()]
         if len(entries) == 1:  # its own sd, so that a file answers to the last digit as the posterior does
@@ -300,6 +290,21 @@ class Answers(AsksIndividuals):
             ends = self._sum_quantiles([w for _, w in parts], mean, variance, probabilities)
         lower, median, upper = ends
         return Total(mean, median, sd, lower, upper, float(level), sd * self._sum_error(parts))
+
+    def _weighed(self, weights: Mapping[Any, Any]) -> tuple[float, list[tuple[Scope, Array]]]:
+        """The mean of a weighted sum, and its tables with their flat weights."""
+        given = instance(weights, Mapping, "weights", expected="{variable or scope: array of weights}")
+        if not given:
+            raise ModelError("weights is empty: give {variable or scope: array of weights}")
+        mean, parts = 0.0, []
+        for key, value in given.items():
+            several = isinstance(key, tuple) and key not in self.states
+            scope = self._scope_of(*(key if several else (key,)))
+            expected = self.mean_table(scope)
+            flat = _weights(value, key, expected.shape)
+            mean += float(flat @ expected.ravel())
+            parts.append((scope, flat))
+        return mean, parts
 
     def _sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Relative standard error of a sum's sd that comes from draws; 0 where it does not."""
