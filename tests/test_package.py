@@ -230,7 +230,7 @@ def test_version_is_written_once() -> None:
 
 def test_doctor_lists_the_dependencies(capsys: pytest.CaptureFixture[str]) -> None:
     """Every dependency is looked at, needed or optional, and what is missing is said to be."""
-    from headcount.cli._run import Finding, examine, show_findings
+    from headcount.cli._doctor import Finding, examine, show_findings
 
     found = {finding.subject: finding for finding in examine()}
     assert {"headcount", "python", "numpy", "scipy", "numba", "pyarrow", "distributed"} <= set(found)

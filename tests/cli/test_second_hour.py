@@ -487,7 +487,7 @@ def test_the_memory_limit_holds_while_results_are_written(
     paths = write(tmp_path, counts=COUNTS, transitions=TRANSITIONS)
     words = ["infer", paths["counts"], "--transitions", paths["transitions"], "--population", 60]
     monkeypatch.setattr(
-        _show, "held_memory", lambda: (3 * 10**9 if _show._doing.what == "writing" else 10**8, 0)
+        _show, "held_memory", lambda: (3 * 10**9 if _show._now.phase == "writing" else 10**8, 0)
     )
     monkeypatch.setattr(_show, "WATCH_EVERY", 0.001)
     put = write_module.put_frames
@@ -495,7 +495,7 @@ def test_the_memory_limit_holds_while_results_are_written(
     def put_slowly(*given: Any, **options: Any) -> None:
         """As long as a large table takes: until the watch has looked, which it does every millisecond here."""
         until = time.monotonic() + 10
-        while not _show._watch.stopped_at and time.monotonic() < until:
+        while not _show._now.stopped_at and time.monotonic() < until:
             time.sleep(0.001)
         put(*given, **options)
 
@@ -520,4 +520,4 @@ def test_what_a_process_held_before_is_not_the_commands(monkeypatch: pytest.Monk
         while len(looks) < 5 and time.monotonic() < until:
             time.sleep(0.001)
     assert len(looks) >= 5
-    assert _show._watch.stopped_at == 0
+    assert _show._now.stopped_at == 0

@@ -13,6 +13,7 @@ from tests.cli.test_commands import run
 
 import headcount as hc
 from headcount.cli import _series
+from headcount.cli._app import ProblemOptions
 from headcount.io import load_result
 
 CELLS = list("ABCD")
@@ -46,6 +47,18 @@ def first_week(tables: Path) -> None:
 
 def go_on(tables: Path, counts: Path, after: str, out: str, *more: Any) -> tuple[int, str]:
     return run("infer", counts, "--after", tables / after, "--out", tables / out, *more)
+
+
+@pytest.mark.parametrize("option", ["weights", "initial", "survival", "population", "network", "tracks"])
+def test_every_file_that_an_option_names_is_part_of_a_runs_digest(option: str, tmp_path: Path) -> None:
+    """A run is another one as soon as the contents of a table change, whatever option names it."""
+    path = tmp_path / "table.csv"
+    options = ProblemOptions(**{option: path if option in {"network", "tracks"} else str(path)})
+    made = []
+    for text in ("cell,probability\nA,1\n", "cell,probability\nB,1\n"):
+        path.write_text(text)
+        made.append(_series.digest([], options, ""))
+    assert made[0] != made[1]
 
 
 def test_weeks_one_after_the_other_are_one_run(tables: Path) -> None:

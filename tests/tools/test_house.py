@@ -7,13 +7,13 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 45450,
-    "files in src": 172,
+    "code lines in src": 45600,
+    "files in src": 173,
     "private modules imported across packages": 29,
     "isinstance tests on kinds of model or population": 20,
     "import cycles, functions included": 0,
     "modules reachable from TiltedEP": 54,
-    "blocks rated C or worse": 86,
+    "blocks rated C or worse": 88,
     "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 73,
 }

@@ -6,6 +6,7 @@ Options are declared as the fields of dataclasses; `takes_options` puts them int
 # ruff: noqa: RUF009 (what `_option` returns is a field, which the rule does not know)
 
 import inspect
+import shutil
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial, wraps
@@ -491,9 +492,18 @@ def new(
     force: Annotated[bool, typer.Option("--force", help=_FORCE)] = False,
 ) -> None:
     """Make a folder with example tables and the commands that read them, to start from by replacing the tables."""
-    from headcount.cli._run import write_field
+    from headcount._disk import MANIFEST, filling
 
-    _written_to(folder, write_field(field, folder, force=force))
+    # Simulated with the model, the population and the noise that stand beside them (seed 1), and a few counts left out.
+    examples = Path(__file__).parent / "fields"
+    known = sorted(path.name for path in examples.iterdir())
+    if field not in known:
+        raise ValueError(f"there is no field {field!r}: use one of {', '.join(known)}")
+    files = sorted((examples / field).iterdir(), key=lambda path: (path.suffix, path.name))
+    with filling(folder, force=force) as stage:
+        for path in files:
+            shutil.copyfile(path, stage / path.name)
+    _written_to(folder, [folder / name for name in (*(path.name for path in files), MANIFEST)])
 
 
 @simulate.command()
@@ -614,7 +624,7 @@ def animate(results: Results, *, film: FilmOptions) -> None:
 @takes_options
 def doctor() -> None:
     """Say what this machine and environment offer, and what is missing."""
-    from headcount.cli._run import examine, show_findings
+    from headcount.cli._doctor import examine, show_findings
 
     findings = examine()
     show_findings(findings)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import re
 import shlex
-import shutil
 import sys
-import tempfile
 from dataclasses import fields, is_dataclass, replace
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+import headcount.learn
 from headcount import memory
-from headcount._disk import MANIFEST
-from headcount._version import __version__
+from headcount._device import find_device
+from headcount._disk import MANIFEST, check_folder
 from headcount.cli._show import (
     BAD_INPUT,
     INTERRUPTED,
@@ -33,21 +28,47 @@ from headcount.cli._show import (
     show_plan,
     show_posterior,
     show_sequences,
-    show_table,
     show_weights,
     tell,
     wrote,
 )
+from headcount.engines import Engine, Plan, plan
+from headcount.engines.choice import ENGINES, chosen
+from headcount.individual import MarkovChain
+from headcount.io import (
+    Case,
+    Many,
+    Result,
+    TableError,
+    folder_name,
+    formula_note,
+    infer_long,
+    infer_many,
+    no_counts,
+    opened,
+    put_results,
+    read_network,
+    read_problem,
+    read_sequences,
+    read_weights,
+    write_results,
+    write_table,
+)
+from headcount.io.columns import Reader
+from headcount.io.long import INDEX, WINDOW, plan_long, wants_windows, windows_in
+from headcount.io.source import Findings, by_sequences
+from headcount.io.write import named
+from headcount.learn import Fit, LogisticChain, fit
+from headcount.learn._fit import records_apart
+from headcount.observe import LearnedStart, Problem
+from headcount.population import as_law, parse_population
+from headcount.posterior import Posterior, Status
+from headcount.posterior.derived import CROSS_DRAWS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from headcount.cli._app import LearningOptions, OutputOptions, ProblemOptions
-    from headcount.engines import Engine, Plan
-    from headcount.io import Case, Many, Result
-    from headcount.learn import Fit
-    from headcount.observe import LearnedStart, Problem
-    from headcount.posterior import Posterior
 
     Facts = Callable[[Sequence[Path], ProblemOptions], Mapping[str, Any]]
     """What a run was made of."""
@@ -69,8 +90,6 @@ def infer_tables(
 
     ``facts`` says what the run was made of, once the tables are known to be right.
     """
-    from headcount.learn import infer
-
     output.check()
     engine = ready_engine(options)
     wrong: dict[str, tuple[str, ...]] = {}
@@ -91,17 +110,15 @@ def infer_tables(
         return
     output.check_files(case, fitted=False)
     refuse_too_large(planned(case.problem, options)[1])
-    posterior = infer(case.problem, engine, rng=options.seed, strict=False)
+    posterior = headcount.learn.infer(case.problem, engine, rng=options.seed, strict=False)
     found = posterior.dispersion_estimate
     _write_and_show(
         posterior,
+        case,
         output,
-        case.notes if found is None else [*case.notes, str(found)],
-        good=posterior.status.good,
+        [] if found is None else [str(found)],
         attributes=said,
         remedy="",
-        shapes=case.shapes,
-        names=case.names,
         before=case.before,
     )
 
@@ -113,7 +130,6 @@ def _in_windows(problem: Problem, options: ProblemOptions) -> bool:
     engine, made = planned(problem, options)
     if not engine.point and made.peak <= memory.limit():
         return False
-    from headcount.io.long import wants_windows
 
     return wants_windows(problem)
 
@@ -122,9 +138,6 @@ def _infer_windows(
     case: Case, options: ProblemOptions, output: OutputOptions, window: int | None, made_of: Mapping[str, Any]
 ) -> None:
     """Infer a long series window by window; what is finished stays, and a run that was stopped goes on."""
-    from headcount.io import infer_long
-    from headcount.io.long import WINDOW, plan_long, windows_in
-
     _refuse_beside_windows(options, output, asked=window is not None)
     size = WINDOW if window is None else window
     made = plan_long(case.problem, named_engine(options), window=size)
@@ -159,9 +172,6 @@ def _infer_windows(
 
 def _refuse_beside_windows(options: ProblemOptions, output: OutputOptions, *, asked: bool) -> None:
     """Refuse options that windows cannot answer, and a folder that holds something else."""
-    from headcount._disk import check_folder
-    from headcount.io.long import INDEX
-
     given = {
         "--report": output.report,
         "--omx": output.omx,
@@ -189,8 +199,6 @@ def _show_windows(
     facts: Mapping[str, Any],
 ) -> None:
     """Write the summary of a run in windows, and say how it went: a window that did not converge makes a run that did not."""
-    from headcount.posterior import Status
-
     bad = [part for part in windows if not Status(part["status"]).good]
     status = bad[0]["status"] if bad else "converged"
     if bad:
@@ -243,9 +251,6 @@ def _infer_sequences(
 
     Tables of all of them are written beside the folders. Sequences that could not be read, ``wrong``, are said at the end.
     """
-    from headcount.io import folder_name, infer_many, put_results
-    from headcount.io.write import named
-
     if output.keep or output.report:
         raise ValueError(
             "--keep and --report are for one sequence: give its rows, or run headcount report on its folder"
@@ -300,8 +305,6 @@ def _infer_sequences(
 
 def _write_joined(found: Many, output: OutputOptions) -> list[str]:
     """Write the tables of all sequences, one below the other, and name the files."""
-    from headcount.io import write_table
-
     files = []
     for name, what in {"sequences": "summary", "all_nodes": "nodes", "all_flows": "flows"}.items():
         files.append(f"{name}.{output.format}")
@@ -314,7 +317,6 @@ def _say_wrong(wrong: Mapping[str, tuple[str, ...]], count: int) -> None:
     """Say what is wrong with some of the sequences, and end with the exit code of bad input where there are any."""
     if not wrong:
         return
-    from headcount.io.source import by_sequences
 
     say((f"{len(wrong)} of {count} sequences cannot be read:", "bold red"), error=True)
     texts = [as_options(text) for text in by_sequences(wrong)]
@@ -332,9 +334,6 @@ def run_fit(
     facts: Facts,
 ) -> None:
     """Read, plan, learn, say how it went, write; ``facts`` as for `infer_tables`."""
-    from headcount.io import TableError, folder_name
-    from headcount.learn import LogisticChain, fit
-
     output.check()
     engine = ready_engine(options)
     if learning.method not in {"ascent", "em"}:
@@ -375,24 +374,13 @@ def run_fit(
     _write_fit(made, cases, folders, said, output.level, learning.prior, facts(counts, options))
 
 
-def _learned_from(case: Case) -> Case:
-    """The case as `fit` takes it, so that its plan is the fit's: few tracked individuals by themselves, which is noted."""
-    from headcount.learn._fit import records_apart
-
-    problem, said = records_apart(case.problem)
-    return replace(case, problem=problem, notes=(*case.notes, *([said] if said else [])))
-
-
-def _with_room(case: Case) -> Case:
-    """The case with few tracked individuals by themselves, where the tables of each of them would not fit in memory; it is noted."""
-    if not case.problem.tracks:
-        return case
-    from headcount.learn._fit import records_apart
-    from headcount.posterior.derived import CROSS_DRAWS
-
-    problem, said = records_apart(case.problem)
+def _with_room(case: Case, *, learning: bool = False) -> Case:
+    """The case with few tracked individuals by themselves, which is noted: as `fit` takes it, or where the tables of each do not fit."""
+    problem, said = records_apart(case.problem) if case.problem.tracks else (case.problem, "")
     if not said:
         return case
+    if learning:
+        return replace(case, problem=problem, notes=(*case.notes, said))
     states = [len(cells) for cells in case.problem.core.model.states.values()]
     # Normal draws of all moves, and two copies: what the spread of sums over tracked individuals and others is found from.
     needed = 3 * 8 * CROSS_DRAWS * sum(a * b for a, b in pairwise(states))
@@ -433,16 +421,15 @@ def _write_fit(
         learned, why_not = _parameters_to_go_on(made, k)
         _write_and_show(
             posterior,
+            one,
             folders[key],
-            [*one.notes, *said, *made.notes, *why_not],
+            [*said, *made.notes, *why_not],
             good=made.status.good and posterior.status.good,
             remedy=_fit_remedy(made),
             attributes={"fit": facts} | ({"sequence": key} if key else {}) | dict(made_of),
             weights=table,
             ascent=made.trace.select_dtypes("number"),
             learned=learned,
-            shapes=one.shapes,
-            names=one.names,
             before=one.before,
         )
 
@@ -470,8 +457,6 @@ def _fit_remedy(made: Fit) -> str:
 
 def _fit_start(start: str | None, options: ProblemOptions, case: Case) -> tuple[Any, list[str]]:
     """Where a fit starts: the name of a start, weights by feature, or None for several; and what to say about it."""
-    from headcount.io import read_weights
-
     if start is not None and options.weights is not None:
         raise ValueError(
             "--start and --weights are both given: fit learns the weights, so give --start alone"
@@ -479,11 +464,10 @@ def _fit_start(start: str | None, options: ProblemOptions, case: Case) -> tuple[
     given = start if start is not None else options.weights
     if given is None:
         return None, []
-    if start is not None and "," not in given and not Path(given).exists() and not _is_number(given):
+    found = parse_weights(given)
+    if start is not None and isinstance(found, Path) and "," not in given and not found.exists():
         return given, []
-    values = read_weights(
-        parse_weights(given), case.feature_names, encoding=_by_file(options.encoding, "--encoding")
-    )
+    values = read_weights(found, case.feature_names, encoding=_by_file(options.encoding, "--encoding"))
     said = (
         []
         if start is not None
@@ -492,20 +476,13 @@ def _fit_start(start: str | None, options: ProblemOptions, case: Case) -> tuple[
     return dict(zip(case.feature_names, values.tolist(), strict=True)), said
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _write_and_show(
     posterior: Posterior,
+    case: Case,
     output: OutputOptions,
     notes: Sequence[str],
     *,
-    good: bool,
+    good: bool | None = None,
     remedy: str | None = None,
     attributes: Mapping[str, Any] | None = None,
     **fitted: Any,
@@ -513,19 +490,15 @@ def _write_and_show(
     """Write the results folder and say how it went; an answer that did not converge is marked, and says what to do.
 
     Without a ``remedy`` such an answer is written only where that was asked for, as the next run would go on from it; numbers that are
-    not finite are never written unasked. ``fitted`` are the shapes of the cells, and what a fit adds, as `write_results` takes them.
+    not finite are never written unasked. ``good`` is that of the posterior unless given; ``fitted`` is what a fit adds and an old
+    matrix, as `write_results` takes them.
     """
-    from headcount.io import Result, formula_note, write_results
-    from headcount.posterior import Status
-
+    notes, status = [*case.notes, *notes], posterior.status
     if output.format == "csv" and not output.safe_csv:
         states = posterior.problem.model.states
-        notes = [
-            *notes,
-            *formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)])),
-        ]
+        notes += formula_note(dict.fromkeys([*states, *(c for cells in states.values() for c in cells)]))
     phase("writing")
-    status = posterior.status
+    good = status.good if good is None else good
     if not good:
         notes = [*notes, *filter(None, (remedy, "" if status.good else status.causes))]
         written = "this answer did not converge: it is written, and marked so in every file (exit code 4)"
@@ -537,6 +510,8 @@ def _write_and_show(
             posterior,
             output.out,
             attributes=said | dict(attributes or {}),
+            shapes=case.shapes,
+            names=case.names,
             **{name: getattr(output, name) for name in (*_FILES, *_CONTENT, "force")},
             **fitted,
         )
@@ -544,9 +519,9 @@ def _write_and_show(
         show_posterior(result)
         show_notes(notes)
         if output.report:
+            phase("drawing the page")
             from headcount.report import write
 
-            phase("drawing the page")
             files = [*files, write(output.out)]
         show_files(files, good=good)
     else:
@@ -576,8 +551,6 @@ def run_plan(counts: Sequence[Path], options: ProblemOptions, window: int | None
 
 def _plan_of(case: Case, options: ProblemOptions, window: int | None, *, learning: bool) -> Plan:
     """What a fit of a case, its inference, or its inference window by window will take."""
-    from headcount.io.long import WINDOW, plan_long
-
     if not learning and (window is not None or _in_windows(case.problem, options)):
         return plan_long(case.problem, named_engine(options), window=window or WINDOW)
     return planned(case.problem, options, len(case.feature_names) if learning else 0)[1]
@@ -585,9 +558,6 @@ def _plan_of(case: Case, options: ProblemOptions, window: int | None, *, learnin
 
 def run_check(counts: Sequence[Path], options: ProblemOptions) -> None:
     """Read everything, then say what was found: what there is, what was decided."""
-    from headcount.io.source import by_sequences
-    from headcount.population import as_law
-
     wrong: dict[str, tuple[str, ...]] = {}
     cases = read_cases(counts, options, failures=wrong)
     good: dict[str, list[str]] = {}
@@ -623,8 +593,6 @@ def read_cases(
     written = _written(options)
     cases = _read_tables(counts, options, written, after, ahead, failures)
     if options.arrivals is not None or options.survival is not None:
-        from headcount.io import opened
-
         how = {name: written[name] for name in ("columns", "encoding")} | {
             "alias": parse_alias(options.alias)
         }
@@ -634,8 +602,7 @@ def read_cases(
             )
             for key, case in cases.items()
         }
-    fitting = _learned_from if learning else _with_room
-    return {key: fitting(_moving(case, options)) for key, case in cases.items()}
+    return {key: _with_room(_moving(case, options), learning=learning) for key, case in cases.items()}
 
 
 def _moving(case: Case, options: ProblemOptions) -> Case:
@@ -651,8 +618,6 @@ def _moving(case: Case, options: ProblemOptions) -> Case:
 
 def _uncertain(problem: Problem, concentration: float, together: str | None) -> Problem:
     """The problem with rows of transitions that are known up to a Dirichlet distribution."""
-    from headcount.individual import MarkovChain
-
     model = problem.model.as_chain()
     if model is None:
         raise ValueError("--concentration is for the rows of --transitions: a network has none")
@@ -702,7 +667,6 @@ def _read_tables(
     ahead: Sequence[str],
     failures: dict[str, tuple[str, ...]] | None,
 ) -> dict[str, Case]:
-    from headcount.io import TableError, no_counts, read_network, read_problem, read_sequences
 
     parameters = {name: getattr(options, name) for name in _COUNT_NOISE}
     parameters["dispersion"] = options.noise_dispersion
@@ -735,10 +699,6 @@ def _read_tables(
 
 def _population(text: str | None) -> Any:
     """The number of individuals, or that of every sequence from a table ``sequence, population``; None where it is not given."""
-    from headcount.io.columns import Reader
-    from headcount.io.source import Findings
-    from headcount.population import parse_population
-
     if text is None or not Path(text).is_file():
         return None if text is None else parse_population(text)
     findings = Findings()
@@ -751,8 +711,6 @@ def _population(text: str | None) -> Any:
 
 def named_engine(options: ProblemOptions) -> Engine | None:
     """The engine of a name, with its settings; None for "auto"."""
-    from headcount.engines.choice import ENGINES
-
     wanted = options.engine.replace("-", "").replace("_", "").casefold()
     settings = {} if options.device is None else {"device": options.device}
     settings |= dict(_pair(text, "--set") for text in options.setting or ())
@@ -771,8 +729,6 @@ def named_engine(options: ProblemOptions) -> Engine | None:
 
 def ready_engine(options: ProblemOptions) -> Engine | None:
     """The same, its device looked for before anything is read."""
-    from headcount._device import find_device
-
     engine = named_engine(options)
     find_device(getattr(engine, "device", "cpu"))
     return engine
@@ -796,9 +752,6 @@ def _with_settings(kind: type[Engine], settings: Mapping[str, str]) -> Engine:
 
 def planned(problem: Problem, options: ProblemOptions, parameters: int = 0) -> tuple[Engine, Plan]:
     """The engine, named or selected (once), and what its run will take: an inference, or a fit of so many weights."""
-    from headcount.engines import plan
-    from headcount.engines.choice import chosen
-
     named = named_engine(options)
     choice = chosen(problem, named)
     if named is not None and named.random and options.seed is None:
@@ -859,108 +812,3 @@ def _literal(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         return {"True": True, "False": False, "None": None}.get(text, text)
-
-
-# --- headcount new
-
-
-def write_field(field: str, folder: Path, *, force: bool) -> list[Path]:
-    """Copy the example of a field, and name its files.
-
-    The tables were simulated with the model, the population and the noise that stand beside them (seed 1), and a few counts left out.
-    """
-    from headcount._disk import MANIFEST, filling
-
-    examples = Path(__file__).parent / "fields"
-    known = sorted(path.name for path in examples.iterdir())
-    if field not in known:
-        raise ValueError(f"there is no field {field!r}: use one of {', '.join(known)}")
-    files = sorted((examples / field).iterdir(), key=lambda path: (path.suffix, path.name))
-    with filling(folder, force=force) as stage:
-        for path in files:
-            shutil.copyfile(path, stage / path.name)
-    return [folder / name for name in (*(path.name for path in files), MANIFEST)]
-
-
-# --- headcount doctor: versions, cores, memory, threads, the compiler's cache, the browser
-
-
-_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)[^;]*(?:;.*extra\s*==\s*['\"](?P<extra>[^'\"]+)['\"])?")
-
-
-class Finding(NamedTuple):
-    """One line of the report: what was looked at, what was found, and whether that is good enough."""
-
-    subject: str
-    found: str
-    healthy: bool = True
-
-
-def examine() -> tuple[Finding, ...]:
-    """Look at everything; change nothing. Optional things that are absent are healthy."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    free = memory.free_memory()
-    room = "unknown on this system"
-    if free is not None:
-        most = memory.readable_bytes(memory.SHARE * free)
-        room = f"{memory.readable_bytes(free)} free; a run may take {most} unless told otherwise"
-    browsers = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
-    browser = next(filter(None, browsers), "none found; only the test of the page needs one")
-    return (
-        Finding("headcount", __version__),
-        Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        Finding("cores", f"{cores} usable of {os.cpu_count()}"),
-        Finding("memory", room),
-        *_packages(),
-        *_thread_pools(),
-        _compiler_cache(),
-        Finding("browser", browser),
-    )
-
-
-def show_findings(findings: tuple[Finding, ...]) -> None:
-    """Print the findings as a table."""
-    tell(findings=[finding._asdict() for finding in findings])
-    rows = [["ok" if f.healthy else "missing", f.subject, f.found] for f in findings]
-    show_table(None, ["", "subject", "found"], 3, rows)
-
-
-def _packages() -> Iterator[Finding]:
-    """Every dependency that the package's own metadata names, so that the list is written once."""
-    seen = set()
-    for line in metadata.requires("headcount") or ():
-        match = _REQUIREMENT.match(line)
-        assert match is not None, line
-        name, extra = match["name"], match["extra"]
-        if extra in {"all", "test", "docs", "benchmarks"} or name in seen:
-            continue
-        seen.add(name)
-        try:
-            yield Finding(name, metadata.version(name))
-        except metadata.PackageNotFoundError:
-            remedy = f"pip install 'headcount[{extra}]'" if extra else f"pip install {name}"
-            yield Finding(name, f"not installed; {remedy}", healthy=extra is not None)
-
-
-def _thread_pools() -> Iterator[Finding]:
-    import numpy as np  # noqa: F401  (loads its pool)
-    import scipy.linalg  # noqa: F401  (loads its pool)
-    from threadpoolctl import threadpool_info
-
-    for pool in threadpool_info():
-        yield Finding(
-            "thread pool", f"{pool['internal_api']} {pool.get('version')}, {pool['num_threads']} threads"
-        )
-
-
-def _compiler_cache() -> Finding:
-    """Where numba keeps what it compiles: beside the source, unless told otherwise."""
-    folder = os.environ.get("NUMBA_CACHE_DIR")
-    place = Path(folder) if folder is not None else Path(__file__).parents[1]
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-    except OSError as error:
-        return Finding("compiled code", f"{place} cannot be written ({error.strerror}); set NUMBA_CACHE_DIR")
-    return Finding("compiled code", f"kept under {place}")

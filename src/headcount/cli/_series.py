@@ -14,8 +14,32 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headcount.cli._show import say, show_notes, tell
+import headcount.io
+import headcount.learn
+from headcount.check import alarm
+from headcount.cli._run import (
+    _write_and_show,
+    _written,
+    infer_tables,
+    parse_alias,
+    planned,
+    read_cases,
+    ready_engine,
+    refuse_too_large,
+)
+from headcount.cli._show import ALARM, say, show_notes, tell
 from headcount.dates import readable
+from headcount.engines import Engine
+from headcount.errors import shown
+from headcount.io import Case, Result, TableError, folder_name
+from headcount.io._problem import by_sequence
+from headcount.io.columns import Reader
+from headcount.io.source import Findings, Source, label_text
+from headcount.io.tables import count_tables, later, read_alias
+from headcount.learn import Going, LogisticChain
+from headcount.learn._result import following
+from headcount.observe import Start
+from headcount.posterior import Posterior
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,13 +47,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from headcount.cli._app import OutputOptions, ProblemOptions, SeriesOptions
-    from headcount.engines import Engine
-    from headcount.io import Case, Result
-    from headcount.io.columns import Reader
-    from headcount.io.source import Source
-    from headcount.learn import Going
-    from headcount.observe import Start
-    from headcount.posterior import Posterior
+
 
 SERIES = "series"
 """Attribute of a result that says what it was made of and where it went on from."""
@@ -61,8 +79,6 @@ def run_infer(
     window: int | None,
 ) -> None:
     """Read, plan, infer, say how it went, write."""
-    from headcount.cli._run import infer_tables
-
     on = len(counts) == 1 and counts[0].is_dir()
     if window is not None and (on or series.after is not None):
         raise ValueError("--window is for one long table: leave it out beside --after and folders of tables")
@@ -84,8 +100,6 @@ def past_result(folder: Path) -> Result:
     TableError
         Where its last counts are not in it.
     """
-    from headcount.io import TableError
-
     file = folder / "posterior.nc" if folder.is_dir() else folder
     found = _loaded(folder, file.stat().st_mtime_ns if file.exists() else 0)
     if found.last is None:
@@ -98,9 +112,7 @@ def past_result(folder: Path) -> Result:
 @lru_cache(maxsize=1)
 def _loaded(folder: Path, written: int) -> Result:
     """A run as it was ``written`` then: one command asks for the same one four times, which was two thirds of its time."""
-    from headcount.io import load_result
-
-    return load_result(folder)
+    return headcount.io.load_result(folder)
 
 
 def newest(folder: Path) -> Path:
@@ -111,9 +123,6 @@ def newest(folder: Path) -> Path:
     TableError
         Where there are several of these, as of sequences.
     """
-    from headcount.errors import shown
-    from headcount.io import TableError
-
     runs = (
         [] if (folder / "posterior.nc").exists() else sorted(p.parent for p in folder.glob("*/summary.json"))
     )
@@ -162,20 +171,10 @@ def digest(tables: Sequence[Path], options: ProblemOptions, before: str) -> str:
     made.update(json.dumps(told(options), sort_keys=True, default=str).encode())
     for table in tables:
         made.update(table.read_bytes())
-    for name in (
-        "transitions",
-        "old_matrix",
-        "features",
-        "arrivals",
-        "cells",
-        "flows",
-        "sums",
-        "sum_counts",
-        "tracks",
-    ):
-        path = getattr(options, name)
-        if path is not None and Path(path).is_file():
-            made.update(Path(path).read_bytes())
+    for item in fields(options):
+        given = getattr(options, item.name)
+        if isinstance(given, (str, Path)) and Path(given).is_file():
+            made.update(Path(given).read_bytes())
     return made.hexdigest()
 
 
@@ -212,8 +211,6 @@ def history(after: Path) -> Iterator[tuple[Path, Result]]:
 
 def first_change(after: Path, rows: pd.DataFrame) -> str | None:
     """The first time whose counts differ from those that were used; None where none do. Runs are read as far back as the rows go."""
-    from headcount.io.tables import later
-
     changed: list[str] = []
     for _, past in history(after):
         times = [readable(t) for t in past.times]
@@ -238,8 +235,6 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
     tables, rows
         The new tables, and their counts as ``time, cell, count``.
     """
-    from headcount.io.tables import later
-
     changed = first_change(after, rows)
     why = (
         f"the last {revise} steps are revised"
@@ -261,23 +256,14 @@ def where_to_begin(after: Path, tables: Sequence[Path], rows: pd.DataFrame, *, r
 
 def _reader(options: ProblemOptions) -> Reader:
     """A reader of tables that are written as the options say."""
-    from headcount.cli._run import _written, parse_alias
-    from headcount.io.columns import Reader
-    from headcount.io.source import Findings
-    from headcount.io.tables import read_alias
-
     how = _written(options)
-    names = ("columns", "encoding", "decimal", "thousands", "missing")
-    given = {name: how[name] for name in names}
-    reader = Reader(Findings(), **given, dates=options.dates, wide=options.wide, bounds=options.bounds)
+    reader = Reader(Findings(), **how, dates=options.dates, wide=options.wide, bounds=options.bounds)
     return replace(reader, alias=read_alias(parse_alias(options.alias), reader))
 
 
 def count_rows(tables: Sequence[Path], options: ProblemOptions, sequence: str = "") -> pd.DataFrame:
     """The counts of tables (of one sequence, where they have several) as ``time, cell, count``, labels as texts."""
     import pandas as pd
-
-    from headcount.io.tables import count_tables
 
     reader = _reader(options)
     source = count_tables(_rows_of(tables, options, sequence), reader)
@@ -293,10 +279,6 @@ def count_rows(tables: Sequence[Path], options: ProblemOptions, sequence: str = 
 
 def times_ahead(past: Result, steps: int | None = None, until: str | None = None) -> list[str]:
     """Names of the times after a run's last: so many, or all before ``until``, at the distance of its last two."""
-    from headcount.io.source import label_text
-    from headcount.io.tables import later
-    from headcount.learn._result import following
-
     known = past.times
     if steps is not None:
         return [label_text(t) for t in following(known, steps)]
@@ -319,8 +301,6 @@ def run_after(
 ) -> None:
     """Infer new counts from where an earlier run ended; of several sequences, each from the folder of its name."""
     import typer
-
-    from headcount.io import folder_name
 
     assert series.after is not None
     keys = sequences_of(tables, options)
@@ -358,8 +338,6 @@ def sequences_of(tables: Sequence[Path], options: ProblemOptions) -> list[str]:
 
 def _parts(table: Path, reader: Reader) -> dict[str, Source]:
     """The rows of every sequence of a table; nothing where it has one."""
-    from headcount.io._problem import by_sequence
-
     parts = by_sequence(table, reader)
     reader.findings.raise_any()
     return parts
@@ -376,8 +354,6 @@ def _rows_of(tables: Sequence[Path], options: ProblemOptions, sequence: str) -> 
 def _end(alarmed: bool) -> None:
     """End with the exit code of an alarm where there is one."""
     import typer
-
-    from headcount.cli._show import ALARM
 
     if alarmed:
         raise typer.Exit(ALARM)
@@ -397,9 +373,6 @@ def infer_from(
 
     With ``learned``, parameters that a fit left with the past are updated too.
     """
-    from headcount.check import alarm
-    from headcount.cli._run import _write_and_show, planned, ready_engine, refuse_too_large
-
     output.check()
     engine = ready_engine(options)
     past = begin.past
@@ -410,7 +383,7 @@ def infer_from(
     posterior, fitted, said_of_weights = _inferred(
         past if learned else None, start, case, engine, options, output
     )
-    notes = [*case.notes, *begin.notes, *said_of_weights]
+    notes = [*begin.notes, *said_of_weights]
     if start is not None:
         notes.append(f"the run goes on from {start.time} ({begin.folder})")
     before = "" if past is None else str(past.attributes.get(SERIES, {}).get("digest", ""))
@@ -421,16 +394,7 @@ def infer_from(
         said["alarm"] = found.facts()
         notes.append(found.words)
     said |= {"sequence": sequence} if sequence else {}
-    _write_and_show(
-        posterior,
-        output,
-        notes,
-        good=posterior.status.good,
-        attributes=said,
-        shapes=case.shapes,
-        names=case.names,
-        **fitted,
-    )
+    _write_and_show(posterior, case, output, notes, attributes=said, **fitted)
     if found is not None:
         tell(alarm=found.facts())
     return found is not None and found.raised and series.alarm is not None
@@ -445,8 +409,6 @@ def _inferred(
     output: OutputOptions,
 ) -> tuple[Posterior, dict[str, Any], list[str]]:
     """The posterior; what is written beside it, and said, of weights, which are updated where the past has learned them."""
-    from headcount.learn import infer
-
     going = None if past is None else parameters_after(past, case, engine)
     if going is not None:
         told = (
@@ -454,15 +416,13 @@ def _inferred(
         )
         fitted = {"weights": weights_of(going, output.level), "learned": going.past}
         return going.posterior, fitted, [told]
-    posterior = infer(case.problem, engine, start=start, rng=options.seed, strict=False)
+    posterior = headcount.learn.infer(case.problem, engine, start=start, rng=options.seed, strict=False)
     known = [] if case.features is None else ["the weights are taken as known"]
     return posterior, {}, known
 
 
 def parameters_after(past: Result, case: Case, engine: Engine | None) -> Going | None:
     """The parameters of a fit and the new times, updated together; None where the past has no parameters."""
-    from headcount.learn import Going, LogisticChain
-
     if past.learned is None or case.features is None:
         return None
     setting = LogisticChain(case.features, names=case.feature_names, mask=case.mask)
@@ -491,11 +451,6 @@ def read_after(
     sequence: str = "",
 ) -> Case:
     """The problem of the tables (of one of their sequences), begun at the last time of the past."""
-    from headcount.cli._run import read_cases
-    from headcount.io import TableError
-    from headcount.io.source import label_text
-    from headcount.io.tables import later
-
     own = _rows_of(tables, options, sequence)
     if past is None:
         cases = read_cases(own, options)
@@ -531,8 +486,6 @@ def _order(text: str) -> tuple[float, str]:
 
 def run_series(folder: Path, options: ProblemOptions, output: OutputOptions, series: SeriesOptions) -> None:
     """Infer a folder of tables in the order of their names, each going on from the one before; what is finished is not repeated."""
-    from headcount.io import folder_name
-
     stamp, before, done = "", series.after, 0
     again, alarmed = list[str](), list[str]()
     files = weekly_files(folder)
@@ -566,8 +519,6 @@ def run_series(folder: Path, options: ProblemOptions, output: OutputOptions, ser
 
 def weekly_files(folder: Path) -> dict[str, Path]:
     """The tables of a folder by their names without endings, in order."""
-    from headcount.io import TableError
-
     files = sorted(p for p in folder.iterdir() if p.is_file() and p.suffix.lower() in _TABLES)
     made = {path.name.split(".")[0]: path for path in files}
     if not files:
@@ -581,41 +532,27 @@ def weekly_files(folder: Path) -> dict[str, Path]:
 
 def finished_stamp(target: Path) -> str | None:
     """The digest of the run whose whole answer a folder has; None where it has none."""
-    from headcount.io import TableError, load_result
-
     try:
-        return str(load_result(target).attributes.get(SERIES, {}).get("digest"))
+        return str(headcount.io.load_result(target).attributes.get(SERIES, {}).get("digest"))
     except TableError:
         return None
 
 
 def run_forecast(results: Path, steps: int, options: ProblemOptions, output: OutputOptions) -> None:
     """Infer the times after a run's last one, of which nothing was seen, and write them as a results folder."""
-    from headcount.cli._run import _write_and_show
-    from headcount.learn import infer
-
     past, given_weights = past_result(results), options.weights
     options = inherited(options, past)
     output.check()
     case = read_after([], options, past, times_ahead(past, steps))
     output.check_files(case, fitted=False)
     going = parameters_after(past, case, None) if given_weights is None else None
-    posterior = infer(case.problem, start=past.last) if going is None else going.posterior
+    posterior = headcount.learn.infer(case.problem, start=past.last) if going is None else going.posterior
     assert past.last is not None
     said = {"forecast": {"after": past.last.time, "steps": steps, "results": str(results.resolve())}}
     said |= {"geographic": past.attributes.get("geographic", False)}
-    notes = [*case.notes, f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]
+    notes = [f"a forecast of {steps} steps after {past.last.time}: nothing was counted there"]
     plain = replace(output, report=False)
-    _write_and_show(
-        posterior,
-        plain,
-        notes,
-        good=posterior.status.good,
-        attributes=said,
-        shapes=case.shapes,
-        names=case.names,
-        coordinates=past.coordinates,
-    )
+    _write_and_show(posterior, case, plain, notes, attributes=said, coordinates=past.coordinates)
     if output.report:  # the page of the past, whole, with the forecast after its last time
         from headcount.report import write
 

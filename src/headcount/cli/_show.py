@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -69,40 +69,47 @@ _ASCII = str.maketrans(
 """Our own words on a terminal that has no other characters; labels keep theirs as escapes."""
 _SHOWN = 50
 """Problems that are printed; more are counted."""
-_written: list[Path] = []
-"""Folders that this command has written to, so that what is said of an error afterwards is right."""
-
-
-_facts: dict[str, Any] = {}
-"""What a command found out, printed as one JSON object where that was asked for."""
 
 
 @dataclass
-class _Voice:
-    """How the running command prints: in words, not at all, or as JSON at its end."""
+class _Running:
+    """The running command: how it prints, what it found out and wrote, what it does now, and the memory that it may hold."""
 
     words: bool = True
     as_json: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Printed as one JSON object where that was asked for."""
+    written: list[Path] = field(default_factory=list)
+    """Folders that it has written to, so that what is said of an error afterwards is right."""
+    phase: str = ""
+    phase_begun: float = 0.0
+    phase_expected: float = math.nan
+    """Seconds that this was predicted to take."""
+    begun: float = 0.0
+    most: int = 0
+    """Bytes that it may hold beside its libraries."""
+    stopped_at: int = 0
+    """Bytes that it held when it was stopped for more."""
 
 
-_voice = _Voice()
+_now = _Running()
 
 
 def speak(*, quiet: bool = False, as_json: bool = False) -> None:
     """Set how the command that starts now prints; errors are always printed."""
-    _voice.words, _voice.as_json = not (quiet or as_json), as_json
-    _facts.clear()
+    _now.words, _now.as_json = not (quiet or as_json), as_json
+    _now.facts.clear()
 
 
 def tell(**facts: Any) -> None:
     """Note facts for ``--json``."""
-    _facts.update(facts)
+    _now.facts.update(facts)
 
 
 def _end(code: int) -> None:
     """Print what was found out as JSON, where that was asked for."""
-    if _voice.as_json:
-        print(json.dumps(_facts | {"exit_code": code}, default=str, ensure_ascii=False, indent=2))
+    if _now.as_json:
+        print(json.dumps(_now.facts | {"exit_code": code}, default=str, ensure_ascii=False, indent=2))
 
 
 LOADED_LATER = 100_000_000
@@ -111,43 +118,30 @@ LOG_EVERY = 30.0
 """Seconds between two lines of a command whose errors go to no terminal."""
 
 
-@dataclass
-class _Doing:
-    """What the running command does now, since when, how long that was predicted to take, and when the command began."""
-
-    what: str = ""
-    begun: float = 0.0
-    expected: float = math.nan
-    command_begun: float = 0.0
-
-
-_doing = _Doing()
-
-
 def phase(what: str, expected: float = math.nan) -> None:
     """Note what the command does from here on, and the seconds that it is predicted to take, for the log and for who stops it."""
-    _doing.what, _doing.begun, _doing.expected = what, time.monotonic(), expected
+    _now.phase, _now.phase_begun, _now.phase_expected = what, time.monotonic(), expected
 
 
 def command_seconds() -> float:
     """Seconds since the command began."""
-    return time.monotonic() - _doing.command_begun
+    return time.monotonic() - _now.begun
 
 
 def _log_line() -> str:
     """Phase, progress and estimate in a line."""
     from headcount.engines.engine import Progress
 
-    took = time.monotonic() - _doing.begun
-    expected = "" if math.isnan(_doing.expected) else f" of about {_duration(_doing.expected)}"
+    took = time.monotonic() - _now.phase_begun
+    expected = "" if math.isnan(_now.phase_expected) else f" of about {_duration(_now.phase_expected)}"
     progress = f"; {Progress.running[-1]}" if Progress.running else ""
-    return f"{time.strftime('%H:%M:%S')} {_doing.what or 'starting'}: {_duration(took)}{expected}{progress}"
+    return f"{time.strftime('%H:%M:%S')} {_now.phase or 'starting'}: {_duration(took)}{expected}{progress}"
 
 
 @contextmanager
 def _logging() -> Iterator[None]:
     """Print a line every `LOG_EVERY` seconds inside the block where nobody sees a bar and lines were not forbidden."""
-    if sys.stderr.isatty() or not (_voice.words or _voice.as_json):
+    if sys.stderr.isatty() or not (_now.words or _now.as_json):
         yield
         return
 
@@ -183,24 +177,13 @@ SMALL_COMMAND = 400_000_000
 """Bytes that a command on the smallest tables holds: interpreter, libraries, compiled code. Measured: 344 MB, 375 with the page."""
 
 
-@dataclass
-class _Watch:
-    """Bytes that the command may hold, and what it held when it was stopped for more."""
-
-    most: int | None = None
-    stopped_at: int = 0
-
-
-_watch = _Watch()
-
-
 @contextmanager
 def _watching(limit: str | None) -> Iterator[None]:
     """Set the limit inside the block, and stop it as soon as the command holds more beside its libraries, whatever was planned.
 
     What a process held before the command began, as a notebook's may, is not the command's.
     """
-    _watch.most, _watch.stopped_at = None, 0
+    _now.stopped_at = 0
     if limit is None:
         yield
         return
@@ -209,14 +192,14 @@ def _watching(limit: str | None) -> Iterator[None]:
 
     def look() -> bool:
         held = held_memory()[0]
-        if held <= before + (_watch.most or 0):
+        if held <= before + _now.most:
             return True
-        _watch.stopped_at = held
+        _now.stopped_at = held
         _thread.interrupt_main()
         return False
 
     with limited(limit):
-        _watch.most = allowed()
+        _now.most = allowed()
         with _looking(WATCH_EVERY, look):
             yield
 
@@ -277,8 +260,8 @@ def terminal() -> Iterator[None]:
 @contextmanager
 def guarded(memory_limit: str | None = None) -> Iterator[None]:
     """Turn errors that a user can mend into a report and an exit code; others keep their traceback."""
-    _written.clear()
-    _doing.command_begun = time.monotonic()
+    _now.written.clear()
+    _now.begun = time.monotonic()
     phase("reading")
     code = 1
     try:
@@ -288,7 +271,7 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
     except SystemExit as ended:  # SIGTERM
         code = int(ended.code or 0)
         notes = "".join(f"; {note}" for note in getattr(ended, "__notes__", ()))
-        stopped = f"Stopped while {_doing.what}, after {_duration(command_seconds())}{notes}; {_outcome()}."
+        stopped = f"Stopped while {_now.phase}, after {_duration(command_seconds())}{notes}; {_outcome()}."
         tell(problems=[stopped])
         say((stopped, "bold red"), error=True)
         raise
@@ -312,13 +295,13 @@ def guarded(memory_limit: str | None = None) -> Iterator[None]:
 def _report(error: BaseException) -> tuple[int, str | None]:
     """The exit code of an error, and what it says in one line; None where it lists problems."""
     match error:
-        case KeyboardInterrupt() if _watch.stopped_at:
-            held, most = readable_bytes(_watch.stopped_at), readable_bytes(_watch.most or 0)
+        case KeyboardInterrupt() if _now.stopped_at:
+            held, most = readable_bytes(_now.stopped_at), readable_bytes(_now.most)
             return TOO_LARGE, (
-                f"Stopped while {_doing.what}: the command held {held}, and the limit is {most} beside its libraries (--memory-limit)"
+                f"Stopped while {_now.phase}: the command held {held}, and the limit is {most} beside its libraries (--memory-limit)"
             )
         case KeyboardInterrupt():
-            return INTERRUPTED, f"Interrupted while {_doing.what}"
+            return INTERRUPTED, f"Interrupted while {_now.phase}"
         case MemoryError():
             return TOO_LARGE, "The machine has no more memory to give: see headcount plan"
         case TooLargeError():
@@ -339,10 +322,10 @@ def _list_problems(problems: Sequence[str]) -> None:
 
 
 def _outcome() -> str:
-    if not _written:
+    if not _now.written:
         return "nothing was written"
-    others = f", and those in {len(_written) - 1} other folders," if len(_written) > 1 else ""
-    return f"the files in {_written[-1]}{others} were written before"
+    others = f", and those in {len(_now.written) - 1} other folders," if len(_now.written) > 1 else ""
+    return f"the files in {_now.written[-1]}{others} were written before"
 
 
 _BOTH_WAYS = re.compile(r"""\w+=(?:'[^']*'|"[^"]*"|\{[^{}]*\}|…|\w+),\s(?=--)""")
@@ -381,7 +364,7 @@ def console(*, error: bool = False) -> Console:
 
 def say(*parts: str | tuple[str, str], error: bool = False) -> None:
     """Print one line of plain or styled (text, style) parts; line breaks inside the text are kept."""
-    if not (error or _voice.words):
+    if not (error or _now.words):
         return
     from rich.text import Text
 
@@ -498,7 +481,7 @@ def show_table(title: str | None, header: Sequence[str], labels: int, rows: Sequ
         table.add_row(*(Text(visible(text)) for text in row))
     if title is not None:
         say()
-    if _voice.words:
+    if _now.words:
         console().print(table)
 
 
@@ -537,7 +520,7 @@ def show_files(files: Sequence[Path], *, good: bool) -> None:
 
 def wrote(folder: Path) -> None:
     """Note that files were written, so that no later message says otherwise."""
-    _written.append(folder)
+    _now.written.append(folder)
 
 
 def show_plan(plan: Plan, limit: int, free: int | None, *, learning: bool = False) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pandas as pd
+
 from headcount._compile import many_solves
 from headcount._device import connected
 from headcount._disk import check_folder
@@ -28,7 +30,6 @@ from headcount.posterior.result import Result
 if TYPE_CHECKING:
     import os
 
-    import pandas as pd
 
 RETRIES = 3
 """Times that a problem is run again after the process that ran it was lost; Dask gives up a task after as many workers by default."""
@@ -133,8 +134,6 @@ class Many(Mapping[Name, Result]):
 
     def to_frame(self, what: str = "summary") -> pd.DataFrame:
         """``"nodes"`` or ``"flows"`` of all problems, under each other, or one row per problem: ``"summary"``."""
-        import pandas as pd
-
         if what not in ("summary", "nodes", "flows"):
             raise ValueError(f"to_frame takes summary, nodes or flows, got {what!r}")
         if what != "summary":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount import memory
 from headcount._disk import from_foreign, replacing
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Mapping, Sequence
 
-    import pandas as pd
     from numpy.typing import NDArray
 
     from headcount.posterior.result import Result
@@ -159,8 +159,6 @@ def _time_names(times: Sequence[Hashable]) -> dict[Hashable, str]:
 
 def omx_table(path: Path) -> pd.DataFrame:
     """A file as a tidy table ``from, to`` and one column per matrix; the only matrix is called ``probability``."""
-    import pandas as pd
-
     read = read_omx(path)
     zones = [str(z) for z in read.zones]
     size = len(zones)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from headcount.errors import FaultsError, TableError, known_keywords
-from headcount.individual import DiscreteModel, MarkovChain, OpenChain
+from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
 from headcount.io._times import MARGINS, Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io.source import Findings, Source, by_sequences, label_text, listed
@@ -58,10 +59,7 @@ from headcount.io.tables import (
 from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount._types import Array
-    from headcount.individual import Model
     from headcount.population import SizeLaw
 
 
@@ -265,8 +263,7 @@ def read_problem(
     law = _initial_law(initial, start, axes, findings, seen)
     made = transitions_of(moves, axes.cells, axes.times, weights, reader, normalise=normalise)
     beside: list[Observation | Tracks] = [
-        *_flow_observation(flows, flow_noise, flow_parameters, axes, reader, snap),
-        *_sum_observations((sums, sum_counts), flow_noise, flow_parameters, axes, reader),
+        *_flow_observations(flows, (sums, sum_counts), (flow_noise, flow_parameters), axes, reader, snap),
         *_tracks(tracks, axes, reader, counted=tracks_counted, snap=snap),
     ]
     problem = _built(law, made, seen, beside, kind, population, initial, axes, findings)
@@ -336,8 +333,6 @@ def _trips(table: Source | None, findings: Findings) -> int | None:
 
 def _before(moves: MoveTable, axes: Axes) -> pd.DataFrame:
     """The old matrix under the labels of the cells, as ``origin, dest, before``."""
-    import pandas as pd
-
     known = dict(zip(axes.cells, axes.labels, strict=True))
     ends = {
         name: [known.get(c) for c in moves.source[role]]
@@ -484,8 +479,6 @@ class Axes:
 
     def places_table(self) -> Any:
         """A table of the places, where every cell has one."""
-        import pandas as pd
-
         known = {} if self.places is None else self.places.columns(self.cells)
         return pd.DataFrame({"cell": self.labels, **known}) if known else None
 
@@ -669,34 +662,42 @@ def _seen(table: Source, numbers: Mapping[str, Any], axes: Axes) -> Seen | None:
     return Seen(table, read, given, (bounds, np.where(side < 0, -1.0, 1.0)))
 
 
-def _flow_observation(
+def _flow_observations(
     flows: Any,
-    noise: str,
-    parameters: Mapping[str, float | None] | None,
+    sums: tuple[Any, Any],
+    noise: tuple[str, Mapping[str, float | None] | None],
     axes: Axes,
     reader: Reader,
     snap: str | None,
 ) -> list[Observation]:
-    """Observed flows as an observation of every step that has any."""
-    if flows is None:
+    """Observed flows as one observation, sums of flows (pairs and counts) as one per step; ``noise`` has its name and parameters."""
+    if flows is None and all(table is None for table in sums):
         return []
-    findings = reader.findings
-    kind = noise_kind(noise, findings)
-    table = flow_table(flows, reader, whole=kind is not None and kind.whole)
-    numbers = noise_parameters(kind, parameters, None, findings)
-    if kind is None or table is None:
+    kind = noise_kind(noise[0], reader.findings)
+    whole = kind is not None and kind.whole
+    seen = {} if flows is None else _seen_flows(flow_table(flows, reader, whole=whole), axes, snap)
+    pairs, counts = _seen_sums(sums, axes, reader, whole=whole)
+    numbers = noise_parameters(kind, noise[1], None, reader.findings)
+    if kind is None or axes.times is None or reader.findings:
         return []
+    made = [kind(seen, **numbers)] if seen else []
+    return made + [
+        kind([counts[name] for name in own], on=axes.times.labels[t : t + 2], sums=own, **numbers)
+        for t, own in pairs.items()
+    ]
+
+
+def _seen_flows(table: Source | None, axes: Axes, snap: str | None) -> dict[Any, Array]:
+    """Observed flows of every step that has any, by its two times."""
+    if table is None:
+        return {}
     knows_cells(table, axes.cells, "from", "to")
     if axes.times is None:
-        return []
-    texts = axes.times.texts
+        return {}
+    places = {"time": axes.times.texts[:-1], "from": axes.cells, "to": axes.cells}
     table = _departing(table, axes.times, snap)
-    if findings:
-        return []
-    values = table.spread(table["flow"], {"time": texts[:-1], "from": axes.cells, "to": axes.cells})
-    pairs = zip(pairwise(axes.times.labels), values, strict=True)
-    seen = {pair: step for pair, step in pairs if not np.isnan(step).all()}
-    return [kind(seen, **numbers)] if seen else []
+    pairs = zip(pairwise(axes.times.labels), table.spread(table["flow"], places), strict=True)
+    return {pair: step for pair, step in pairs if not np.isnan(step).all()}
 
 
 def _departing(table: Source, times: Times, snap: str | None) -> Source:
@@ -711,43 +712,30 @@ def _departing(table: Source, times: Times, snap: str | None) -> Source:
     return table
 
 
-def _sum_observations(
-    given: tuple[Any, Any],
-    noise: str,
-    parameters: Mapping[str, float | None] | None,
-    axes: Axes,
-    reader: Reader,
-) -> list[Observation]:
-    """Sums of flows, one observation per step that has any."""
-    if all(table is None for table in given):
-        return []
-    findings = reader.findings
+def _seen_sums(
+    given: tuple[Any, Any], axes: Axes, reader: Reader, *, whole: bool
+) -> tuple[dict[int, dict[str, list[Any]]], dict[str, float]]:
+    """The pairs of every sum that was counted, by step, and the counts of all; nothing where they cannot be read."""
     if given[0] is None:
-        findings.problem(
-            "sum_counts",
-            "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)",
-        )
-        return []
-    kind = noise_kind(noise, findings)
-    found = sum_table(*given, reader, whole=kind is not None and kind.whole)
-    numbers = noise_parameters(kind, parameters, None, findings)
-    if found is None or kind is None or axes.times is None:
-        return []
+        if given[1] is not None:
+            text = (
+                "which flows the sums are of is missing: give a table sum, origin, dest (sums=…, --sums FILE)"
+            )
+            reader.findings.problem("sum_counts", text)
+        return {}, {}
+    found = sum_table(*given, reader, whole=whole)
+    if found is None or axes.times is None:
+        return {}, {}
     source, counts = found
     knows_cells(source, axes.cells, "from", "to")
-    texts, labels = axes.times.texts, axes.times.labels
+    steps = len(axes.times.texts) - 1
     if "time" in source:
         source = _departing(source, axes.times, None)
-    elif len(texts) != 2:
+    elif steps != 1:
         source.problem(
-            f"there are {len(texts) - 1} steps: say in a column time at which the flows of a sum depart", [1]
+            f"there are {steps} steps: say in a column time at which the flows of a sum depart", [1]
         )
-    if findings:
-        return []
-    return [
-        kind([counts[name] for name in pairs], on=(labels[t], labels[t + 1]), sums=pairs, **numbers)
-        for t, pairs in _pairs_by_step(source, counts, axes).items()
-    ]
+    return ({} if reader.findings else _pairs_by_step(source, counts, axes)), counts
 
 
 def _pairs_by_step(
@@ -811,7 +799,9 @@ def _built(
     Where tables are faulty it is built all the same, as far as that can be done, so that its own faults are in the same report:
     transitions that could not be read are then uniform, and the initial law is unknown.
     """
-    matrices = _uniform(len(axes.cells)) if made is None else made.matrices
+    size = len(axes.cells)
+    uniform = np.full((size, size), 1 / size) if 0 < size <= _STAND_IN_CELLS else None
+    matrices = uniform if made is None else made.matrices
     if seen is None or kind is None or population is None or matrices is None or "noise" in findings:
         return None
     chain = findings.build(axes.chain, law, matrices)
@@ -827,11 +817,6 @@ def _built(
         cube = labelled_counts(found, axes.times.labels, axes.labels, axes.cells, axes.places)
         observed += (Censored(kind(cube, **seen.parameters), side=side),)
     return findings.build(_problem, chain, population, observed, initial)
-
-
-def _uniform(cells: int) -> Array | None:
-    """Transitions in place of those that could not be read; None where there are too many cells, or none."""
-    return np.full((cells, cells), 1 / cells) if 0 < cells <= _STAND_IN_CELLS else None
 
 
 def _problem(
@@ -940,17 +925,10 @@ def _survival(given: Any, reader: Reader, times: list[str], cells: list[str], pa
     axes = {"time": times[:-1], "cell": cells} if "time" in source else {"cell": cells}
     text = "unknown time: survival is named by a time of the counts that is not the last: correct it"
     known = "time" not in source or source.knows("time", times[:-1], text)
-    made = source.spread(source["probability"], axes)
-    if knows_cells(source, cells, "cell") and known:
-        _refuse_absent(source, axes)
-    return made
-
-
-def _refuse_absent(source: Source, axes: Mapping[str, Sequence[str]]) -> None:
-    """Say how many entries no row names."""
     absent = int(np.isnan(source.spread(np.zeros(len(source.rows)), axes)).sum())
-    if absent:
+    if knows_cells(source, cells, "cell") and known and absent:
         source.problem(f"{absent} cells (and times) have no probability: give one row each")
+    return source.spread(source["probability"], axes)
 
 
 # --- networks

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.errors import TableError
 from headcount.labels import SPELLINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pandas as pd
 
     from headcount._types import Array
 
@@ -86,8 +85,6 @@ def geopackage_table(path: Path) -> pd.DataFrame:
 
 def _cells(name: str, rows: list[dict[str, Any]], parts: list[list[Array]], *, degrees: bool) -> pd.DataFrame:
     """Properties, centroids and rings as one table; a feature without polygon or point is refused."""
-    import pandas as pd
-
     empty = [k + 1 for k, rings in enumerate(parts) if not rings]
     if empty or not rows:
         what = f"features {empty[:5]} have" if rows else "it has"

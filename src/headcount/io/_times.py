@@ -12,13 +12,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.dates import WrittenDate, iso_text, month_of, parse_date
 from headcount.io.source import Findings, Source, listed
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount._types import Array
 
 INTEGER = re.compile(r"^(0|-?[1-9]\d{0,17})$")
@@ -260,8 +259,6 @@ def _asked_to_snap(scale: _Scale, far: Array, rows: int, ends: str) -> str:
 
 def _one_position_each(source: Source, distance: Array) -> Source:
     """Without positions of an individual for whose time it has another one that was nearer to it."""
-    import pandas as pd
-
     if "id" not in source or "probability" in source:
         return source
     order = np.argsort(distance, kind="stable")
@@ -302,8 +299,6 @@ class _Scale:
 
 def _scale(texts: Sequence[str]) -> _Scale | None:
     """Times that are all numbers, or all dates, on one scale; None for others."""
-    import pandas as pd
-
     if all(map(DECIMAL.match, texts)):
         return _Scale(np.array(texts, dtype=float), dated=False)
     if not all(map(_DATE.match, texts)):
@@ -413,7 +408,6 @@ def _numbers(distinct: Sequence[str]) -> _Series:
 
 
 def _dates(distinct: Sequence[str], name: str, findings: Findings) -> _Series | None:
-    import pandas as pd
 
     stamps: dict[str, pd.Timestamp] = {}
     for t in distinct:
@@ -447,8 +441,6 @@ def _steps(index: pd.DatetimeIndex) -> tuple[Sequence[float], Callable[[int], st
 
     A step is a number of months where all are on the same day or at the end of their month, and otherwise a length of time.
     """
-    import pandas as pd
-
     if len(index) < 3:
         return range(len(index)), None
     ends = bool(index.is_month_end.all())

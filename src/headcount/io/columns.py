@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.dates import parse_date
 from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
@@ -26,8 +27,6 @@ from headcount.io.source import Findings, Labels, Source, label_text, listed, op
 from headcount.labels import SPELLINGS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount._types import Array, Index
 
 
@@ -382,7 +381,6 @@ Coded = Callable[[str], tuple["Index", "pd.Series"]]
 
 
 def _coded(frame: pd.DataFrame, column: str) -> tuple[Index, pd.Series]:
-    import pandas as pd
 
     series = frame[column]
     if isinstance(series.dtype, pd.CategoricalDtype):
@@ -445,8 +443,6 @@ def _all_differ(source: Source, roles: Sequence[str]) -> bool:
 
 def _without_repeats(source: Source, roles: Sequence[str]) -> Source:
     """One row per entry, the first: others are a problem, as nothing is added up in silence."""
-    import pandas as pd
-
     if _all_differ(source, roles):
         return source
     frame = pd.DataFrame({role: source[role] for role in sorted(roles, key=lambda role: role != "time")})
@@ -523,7 +519,10 @@ def _styles_of(source: Source, columns: Sequence[str], reader: Reader, coded: Co
         for c in columns
     }
     together = list(dict.fromkeys(chain.from_iterable(texts.values())))
-    if styles[0] == Style() and _all_plain(together):
+    if (
+        styles[0] == Style()
+        and pd.to_numeric(pd.Series(together, dtype=object), errors="coerce").notna().all()
+    ):
         return dict.fromkeys(columns, (Style(), None))
     # One style for the file where there is one; otherwise each column by itself.
     one = any(style.reads(together) for style in styles)
@@ -543,8 +542,6 @@ def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Sty
 
 def _measures(series: pd.Series) -> bool:
     """Whether a column holds numbers already."""
-    import pandas as pd
-
     return pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series)
 
 
@@ -564,8 +561,6 @@ def _number_texts(distinct: pd.Series, missing: frozenset[str]) -> list[str]:
 
 def _plain(series: pd.Series, missing: frozenset[str]) -> Any:
     """Which texts of a column are numbers as programs write them, "-1.5e-3", and stand for nothing else: read at once, not one by one."""
-    import pandas as pd
-
     if not len(series) or not pd.api.types.is_string_dtype(series):
         return np.zeros(len(series), dtype=bool)
     return (series.str.fullmatch(_PLAIN_NUMBER, na=False) & ~series.str.lower().isin(missing)).to_numpy(
@@ -581,12 +576,6 @@ def _holds_numbers(series: pd.Series, missing: frozenset[str]) -> bool:
         _tidy(v).removesuffix("%").rstrip() for v in series.dropna().drop_duplicates().astype(str).tolist()
     ]
     return all(t.casefold() in missing or _NUMBER_LIKE.match(t) for t in tidy)
-
-
-def _all_plain(texts: Sequence[str]) -> bool:
-    import pandas as pd
-
-    return not texts or bool(pd.to_numeric(pd.Series(texts), errors="coerce").notna().all())
 
 
 def _tidy(text: str) -> str:
@@ -668,12 +657,17 @@ def _read_bounds(
             "observed (bounds='missing', --bounds missing)"
         )
         return source.without(values, where, text, series), missing
-    shown = f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
+    shown = _shown(role, series, where)
     if bounds == "missing":
         source.note(f"{shown} is read as missing: a bound is no count")
         return np.where(where, np.nan, values), missing | where
     source.note(f"{shown} is read as the number that it has: totals are too low or too high for that")
     return values, missing
+
+
+def _shown(role: str, series: Any, where: Any) -> str:
+    """Some entries of a column and their number, for a note."""
+    return f"{listed([repr(t) for t in series[where].tolist()])} in {role} ({int(where.sum())} rows)"
 
 
 def _censored(source: Source, numbers: Array, coded: Coded, *, whole: bool) -> dict[str, Array]:
@@ -688,10 +682,10 @@ def _censored(source: Source, numbers: Array, coded: Coded, *, whole: bool) -> d
     if not side.any():
         return {}
     strict = np.array([float(bool(_STRICT.match(t))) for t in tidy] + [0.0])
-    rows = side[codes] != 0
+    shown = _shown("count", source.frame[source.columns["count"]], side[codes] != 0)
     source.note(
-        f"{listed([repr(t) for t in source.frame[source.columns['count']][rows].tolist()])} in count ({int(rows.sum())} rows) is read as a "
-        "bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing change that"
+        f"{shown} is read as a bound: what is known is that the count is not below (or not above) it; --bounds number or --bounds missing "
+        "change that"
     )
     return {"count": numbers + (side * strict * whole)[codes], "bound": side[codes]}
 
@@ -700,16 +694,11 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]
     """Say what was read as missing, and that per cent were; per cent in some rows only are refused."""
     marked = kind("marked")
     if marked.any():
-        shown = listed([repr(t) for t in series[marked].tolist()])
-        source.note(
-            f"{shown} in {role} ({int(marked.sum())} rows) is read as missing, not as 0: nobody looked there"
-        )
+        source.note(f"{_shown(role, series, marked)} is read as missing, not as 0: nobody looked there")
     about = kind("about")
     if about.any():
-        shown = listed([repr(t) for t in series[about].tolist()])
-        source.note(
-            f"{shown} in {role} ({int(about.sum())} rows) is read as the number that it has: the noise must allow for its rounding"
-        )
+        text = "is read as the number that it has: the noise must allow for its rounding"
+        source.note(f"{_shown(role, series, about)} {text}")
     if kind("per cent").any():
         text = f"{role} has a % sign in other rows and none here: write all in one way"
         source.refuse(kind("number"), text, series)

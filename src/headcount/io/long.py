@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 
 from headcount import memory
 from headcount._compile import many_solves
@@ -40,9 +42,6 @@ from headcount.posterior.result import flow_frames, label_array
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
     from headcount.observe import Start
 
 INDEX = "index.json"
@@ -112,7 +111,7 @@ def infer_long(
         raise ProblemError(
             "only chains without followed individuals can be inferred in windows: infer everything at once"
         )
-    stamp = f"{_fingerprint(problem, engine)} {size} {beyond} {flows} {level} {tables} {min_flow}"
+    stamp = f"{Task(problem, None, None, 0.9).fingerprint}{engine!r} {size} {beyond} {flows} {level} {tables} {min_flow}"
     place.mkdir(parents=True, exist_ok=True)
     index = _index(place, stamp)
     total, names = len(model.times), label_array(model.times)
@@ -140,7 +139,8 @@ def infer_long(
             )
             ends = {"from": _order(model.times[at]), "to": _order(model.times[end])}
             index["parts"].append({"file": file, "begin": at, "end": end, "status": status, **ends})
-            _put_index(place, index)
+            with replacing(place / INDEX) as temporary:
+                temporary.write_text(json.dumps(index), encoding="utf-8")
             del answers  # two windows at once would take twice the memory
             at = end
             bar.advance(text=f"up to {readable(model.times[end])}")
@@ -212,11 +212,6 @@ def wants_windows(problem: Problem) -> bool:
     return plan(part, rate=1.0).peak <= memory.limit() < plan(problem, rate=1.0).peak
 
 
-def _fingerprint(problem: Problem, engine: Any) -> str:
-    """Equal for runs that have the same answer."""
-    return Task(problem, None, None, 0.9).fingerprint + repr(engine)
-
-
 def _index(place: Path, stamp: str) -> dict[str, Any]:
     """What the folder has already.
 
@@ -236,11 +231,6 @@ def _index(place: Path, stamp: str) -> dict[str, Any]:
     return found
 
 
-def _put_index(place: Path, index: dict[str, Any]) -> None:
-    with replacing(place / INDEX) as path:
-        path.write_text(json.dumps(index), encoding="utf-8")
-
-
 def _write(
     post: Posterior,
     last: Start,
@@ -254,8 +244,6 @@ def _write(
     min_flow: float,
 ) -> None:
     """One window: nodes of all its times but the first, which is the last of the window before; flows of its steps, or a table of them."""
-    import xarray as xr
-
     at, end = span
     model: Any = post.problem.model
     first = 0 if at == 0 else 1
@@ -299,15 +287,12 @@ def _arrays(post: Posterior, scopes: list[Any], level: float) -> dict[str, Any]:
 
 
 def _dataset(arrays: dict[str, Any], dims: tuple[str, ...], axes: dict[str, Any]) -> xr.Dataset:
-    import xarray as xr
 
     return xr.Dataset({name: (dims, values) for name, values in arrays.items()}, coords=axes)
 
 
 def read_part(path: Path, group: str, inside: Mapping[str, Any] | None = None) -> xr.Dataset:
     """A group of the file of one window, or what lies ``inside`` some labels of it."""
-    import xarray as xr
-
     with xr.open_dataset(path, group=group, engine="h5netcdf") as found:
         return found.sel(inside or {}).load()
 
@@ -348,8 +333,6 @@ def read_long(
     what
         ``"nodes"`` (mean, sd, lower, upper, observed by time and cell) or ``"flows"`` (by departure, origin and dest).
     """
-    import xarray as xr
-
     if what not in {"nodes", "flows"}:
         raise ValueError(f"what is {what!r}: give 'nodes' or 'flows'")
     place = Path(folder)

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pandas as pd
+import xarray as xr
+from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
 from headcount import memory
 from headcount._disk import from_foreign
@@ -35,7 +38,6 @@ from headcount.memory import readable_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import pandas as pd
     from numpy.typing import NDArray
 
     from headcount._types import Array, Index
@@ -136,8 +138,6 @@ class Labels:
     @classmethod
     def of(cls, texts: Any) -> Labels:
         """The labels of texts, one per row."""
-        import pandas as pd
-
         codes, distinct = pd.factorize(np.asarray(texts, dtype=object))
         return cls(codes, distinct.tolist())
 
@@ -152,8 +152,6 @@ class Labels:
     @cached_property
     def distinct(self) -> list[str]:
         """The texts that some row has, each once, in the order in which they appear."""
-        import pandas as pd
-
         return [self.texts[k] for k in pd.unique(self.codes).tolist()]
 
 
@@ -219,8 +217,6 @@ class Source:
 
     def _places(self, role: str, known: Sequence[str]) -> Index:
         """Where every distinct label of a role stands among the known ones; −1 where it does not."""
-        import pandas as pd
-
         labels, places = (pd.Index(list(texts), dtype=object) for texts in (self.values[role].texts, known))
         if (
             role == "time" and len(places) and zoned_moment(places[0]) is not None
@@ -581,14 +577,11 @@ ROWS_LOOKED_AT = 1000
 
 def _is_text(series: pd.Series) -> bool:
     """Whether some entry of a column is neither a number nor a truth value, so that its distinct texts stay texts."""
-    import pandas as pd
-
     words = series[pd.to_numeric(series, errors="coerce").isna()].str.strip().str.casefold()
     return not words.isin(["", "true", "false", "nan", "inf", "-inf"]).all()
 
 
 def _parsed(name: str, content: bytes, separator: str, measured: Callable[[str], bool]) -> pd.DataFrame:
-    from pandas.errors import EmptyDataError, ParserError, ParserWarning
 
     try:
         with warnings.catch_warnings():
@@ -605,7 +598,7 @@ def _parsed(name: str, content: bytes, separator: str, measured: Callable[[str],
 def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], bool]) -> pd.DataFrame:
     """The columns as codes of distinct texts; numbers as texts, but for the whole numbers of columns that are ``measured``."""
     first = _texts_in(content, separator, nrows=ROWS_LOOKED_AT, dtype=str)
-    coded = _columns_to_code(first, measured)
+    coded = [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
     kinds = dict.fromkeys(first.columns, str) | dict.fromkeys(coded, "category")
     # Looking for spaces after every separator takes a quarter of the time, and hardly a file has them.
     spaced = f"{separator} " in separator + _beginning(content, 0).replace("\n", separator)
@@ -619,13 +612,7 @@ def _parsed_as_codes(content: bytes, separator: str, measured: Callable[[str], b
     return frame
 
 
-def _columns_to_code(first: pd.DataFrame, measured: Callable[[str], bool]) -> list[str]:
-    """The columns of texts, and those of numbers by their names, as the first rows show them."""
-    return [c for c in first.columns if measured(str(c)) or _is_text(first[c])]
-
-
 def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:
-    import pandas as pd
 
     return pd.read_csv(
         io.BytesIO(content),
@@ -638,7 +625,6 @@ def _texts_in(content: bytes, separator: str, **how: Any) -> pd.DataFrame:
 
 
 def _from_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
 
     def read() -> pd.DataFrame:
         from pyarrow import parquet
@@ -655,7 +641,6 @@ def _from_parquet(path: Path) -> pd.DataFrame:
 
 
 def _from_netcdf(path: Path) -> pd.DataFrame:
-    import xarray as xr
 
     def read() -> xr.Dataset:
         with xr.open_dataset(path, engine="h5netcdf") as data:
@@ -706,8 +691,6 @@ def _entries_in(row: tuple[Any, ...]) -> int:
 
 def _from_rows(name: str, rows: Sequence[tuple[Any, ...]]) -> Source:
     """The rows of a sheet: the header is the first with two entries or more, or the first with any."""
-    import pandas as pd
-
     entries = list(map(_entries_in, rows))
     top = next(k for least in (2, 1) for k, count in enumerate(entries) if count >= least)
     names = [label_text(v) or f"Unnamed: {k}" for k, v in enumerate(rows[top])]

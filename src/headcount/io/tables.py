@@ -12,6 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+import xarray as xr
+from scipy.sparse import csr_array
 
 from headcount import observe
 from headcount.dates import zoned_moment
@@ -24,8 +27,6 @@ from headcount.learn import features
 from headcount.learn._feature_table import columns_in, is_formula
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from headcount._types import Array, Index
     from headcount.io._times import Times
     from headcount.population import SizeLaw
@@ -116,8 +117,6 @@ NO_COUNTS = "times ahead"
 
 def no_counts() -> Source:
     """A table without counts, for a forecast."""
-    import pandas as pd
-
     return Source(NO_COUNTS, pd.DataFrame({"time": [], "cell": [], "count": []}, dtype=object), np.arange(0))
 
 
@@ -140,8 +139,6 @@ def count_tables(
 
 def _one_below_the_other(tables: Sequence[Source]) -> Source:
     """One table of several with the same columns; of two rows of one time and cell the later counts, which is noted."""
-    import pandas as pd
-
     if any("bound" in table for table in tables):
         tables = [t if "bound" in t else t.having(bound=np.zeros(len(t.rows))) for t in tables]
     roles = list(tables[0].values)
@@ -205,8 +202,6 @@ def track_table(given: Any, reader: Reader) -> Source | None:
 
 def _both_ends(source: Source, reader: Reader) -> Source | None:
     """Recoveries, one row each, as two positions of one individual; None where a column of theirs is missing."""
-    import pandas as pd
-
     columns = reader.columns_of(source, RECOVERY, optional=["id"])
     if not columns.keys() >= {*RECOVERY}:
         return None
@@ -241,8 +236,6 @@ def labelled_counts(
     values: Array, times: Sequence[Any], cells: Sequence[Any], texts: Sequence[str], places: PlaceTable | None
 ) -> xr.DataArray:
     """The array under its labels, with the places of the cells where all are known."""
-    import xarray as xr
-
     coords: dict[str, Any] = {"time": list(times), "cell": list(cells)}
     known = {} if places is None else places.columns(texts)
     coords |= {name: ("cell", column) for name, column in known.items()}
@@ -559,8 +552,11 @@ def transition_table(
         source = source.where(~source.empty[role])
     values = source[role]
     refuse_negative(source, role)
-    if normalise and not fill:
-        _note_zeros(source, values)
+    zeros = int((values == 0).sum())
+    if normalise and not fill and zeros:
+        source.note(
+            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
+        )
     if not normalise:
         text = (
             "a probability cannot exceed 1: correct it; if these are flows or counts, have every origin's divided by their sum "
@@ -568,15 +564,6 @@ def transition_table(
         )
         source.refuse(values > 1 + 1e-9, text, values)
     return MoveTable(source, values[:, None])
-
-
-def _note_zeros(source: Source, values: Array) -> None:
-    """Say how many moves are impossible because a matrix of trips has none there."""
-    zeros = int((values == 0).sum())
-    if zeros:
-        source.note(
-            f"{zeros} of {len(values)} moves are 0 and are taken as impossible (old_matrix=…, --old-matrix takes them as rare)"
-        )
 
 
 def refuse_negative(source: Source, role: str) -> bool:
@@ -752,7 +739,6 @@ def _matrix(origin: Index, dest: Index, values: Array, size: int) -> Any:
         dense = np.zeros((size, size))
         dense[origin, dest] = values
         return dense
-    from scipy.sparse import csr_array
 
     return csr_array((values, (origin, dest)), shape=(size, size))
 
@@ -883,7 +869,6 @@ def total_hint(table: Source | None, parameters: Mapping[str, Any]) -> str:
     """What the counts say about the population, where there are any."""
     if table is None or not np.isfinite(table["count"]).any():
         return ""
-    import pandas as pd
 
     behind = expected(table["count"], parameters)
     total = float(pd.Series(behind).groupby(table["time"]).sum().median())

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+from scipy import sparse
 
 from headcount import memory
 from headcount._disk import (
     MANIFEST,
-    DamagedFileError,
-    NewerFormatError,
     OutputError,
-    check_manifest,
     filling,
-    read_tree,
     replacing,
     write_tree,
 )
@@ -33,14 +31,19 @@ from headcount.errors import TableError, shown
 from headcount.io._omx import write_flows_omx
 from headcount.io._shapes import write_geopackage
 from headcount.posterior import Posterior
-from headcount.posterior.dataset import draw_bytes, draw_groups, result_of, save_draws, tree_of
-from headcount.posterior.result import MC_ERROR, SUMMARY, Result, flow_frames, possible_flows
+from headcount.posterior.dataset import (
+    POSTERIOR_FILE,
+    draw_bytes,
+    draw_groups,
+    read_result,
+    save_draws,
+    tree_of,
+)
+from headcount.posterior.result import MC_ERROR, SUMMARY, Result, by_group, flow_frames, possible_flows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    import pandas as pd
 
     from headcount._types import Array
     from headcount.individual import MarkovChain
@@ -48,18 +51,6 @@ if TYPE_CHECKING:
     from headcount.observe import LearnedStart
     from headcount.simulate import World
 
-POSTERIOR_FILE = "posterior.nc"
-_REMEDY = "write one with headcount infer or Posterior.save"
-_PROVENANCE: dict[str, type | tuple[type, ...]] = {
-    "status": str,
-    "good": bool,
-    "engine": str,
-    "iterations": int,
-    "population": int,
-    "interval_level": (int, float),
-    "observations": list,
-}
-"""What every reader of a result relies on, and its type."""
 FORMATS = ("csv", "parquet")
 ROW_GROUP = 1_000_000
 """Rows of a Parquet table that are written, and can be read, together: about 60 MB of a table of flows."""
@@ -260,16 +251,13 @@ def changes(flows: pd.DataFrame, before: pd.DataFrame) -> pd.DataFrame:
 
 
 def group_tables(result: Result) -> dict[str, pd.DataFrame]:
-    """``group_nodes`` and ``group_flows``: the tables of all groups, one below the other, with a column ``group``; none without groups."""
-    import pandas as pd
-
-    made = {}
-    for what in ("nodes", "flows") if result.groups else ():
-        parts = [getattr(part, what).assign(level=result.level) for part in result.groups.values()]
-        for name, part in zip(result.groups, parts, strict=True):
-            part.insert(1, "group", [name] * len(part))
-        made[f"group_{what}"] = pd.concat(parts, ignore_index=True).drop(columns="observed", errors="ignore")
-    return made
+    """``group_nodes`` and ``group_flows``: the tables of all groups, one below the other; none without groups."""
+    return {
+        f"group_{what}": by_group(
+            {g: getattr(r, what).assign(level=r.level) for g, r in result.groups.items()}
+        )
+        for what in (("nodes", "flows") if result.groups else ())
+    }
 
 
 def result_names(
@@ -455,34 +443,7 @@ def load_result(path: str | os.PathLike[str]) -> Result:
     TableError
         No such file, one that holds something else, a damaged one, or a folder that may mix two runs.
     """
-    place = Path(path)
-    file = place / POSTERIOR_FILE if place.is_dir() else place
-    if not file.exists():
-        remedy = (
-            f"give a folder that holds {POSTERIOR_FILE}, as headcount infer --out writes it, or a .nc file"
-        )
-        raise TableError(f"{file}: there is no such file: {remedy}")
-    try:
-        if place.is_dir():
-            check_manifest(place, POSTERIOR_FILE)
-        tree = read_tree(file)
-    except (OutputError, NewerFormatError) as error:
-        raise TableError(str(error)) from None
-    except (DamagedFileError, OSError) as error:
-        raise TableError(f"{file}: this is not a result of headcount ({error}): {_REMEDY}") from error
-    try:
-        result = result_of(tree, path=file)
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        text = f"{file}: this is not a result of headcount (there is no {error}): {_REMEDY}"
-        raise TableError(text) from error
-    wrong = [
-        f"{file}: {name} in its provenance is {result.attributes.get(name)!r}: {_REMEDY}"
-        for name, kinds in _PROVENANCE.items()
-        if not isinstance(result.attributes.get(name), kinds)
-    ]
-    if wrong:
-        raise TableError(wrong)
-    return result
+    return read_result(path)[0]
 
 
 # --- for other programs: tables for flowmap.blue, arcs for kepler.gl, GeoPackage, GeoJSON, OMX
@@ -562,8 +523,6 @@ def _check_export(result: Result, to: str) -> None:
 
 def _locations(result: Result) -> pd.DataFrame:
     """``id, name, lat, lon``, one row per cell."""
-    import pandas as pd
-
     assert result.coordinates is not None
     found = result.coordinates
     names = found["cell"].astype(str)
@@ -643,8 +602,6 @@ def write_world(
 
 def _world_tables(world: World, places: PlaceTable | None) -> dict[str, pd.DataFrame]:
     """``{file name: table}`` of a world of a chain."""
-    import pandas as pd
-
     chain: Any = world.model
     times, cells = list(chain.times), list(chain.cells)
     shape = (len(times), len(cells))
@@ -673,9 +630,6 @@ def _world_tables(world: World, places: PlaceTable | None) -> dict[str, pd.DataF
 
 def _transitions(chain: MarkovChain, times: list[Any], cells: list[Any]) -> pd.DataFrame:
     """Possible moves with their probabilities; without a column of times where every step is the same."""
-    import pandas as pd
-    from scipy import sparse
-
     alike = len({id(m) for m in chain.transitions}) == 1
     parts = []
     for time, matrix in zip(times[:1] if alike else times[:-1], chain.transitions, strict=False):
@@ -692,7 +646,6 @@ def _transitions(chain: MarkovChain, times: list[Any], cells: list[Any]) -> pd.D
 
 
 def _features(world: World, times: list[Any], cells: list[Any]) -> pd.DataFrame:
-    import pandas as pd
 
     assert world.features is not None
     values = np.asarray(world.features)

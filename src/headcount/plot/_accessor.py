@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from headcount.labels import meant
 from headcount.plot._charts import (
     convergence,
@@ -15,8 +17,6 @@ from headcount.plot._charts import (
 from headcount.plot._maps import count_map, flow_map, net_flux_map, residual_map
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from headcount.plot.picture import Picture
     from headcount.posterior.result import Result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.plot import picture as pic
 from headcount.posterior.interval import quantiles, tails
@@ -12,7 +13,6 @@ from headcount.posterior.interval import quantiles, tails
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -59,7 +59,6 @@ def observed_against_inferred(
     totals = nodes.groupby("cell", sort=False)["mean"].sum().sort_values(ascending=False, kind="stable")
     known = totals.index.tolist()
     shown = known[:MOST_CELLS] if cells is None else pic.chosen(cells, known, what="cells", most=len(known))
-    import pandas as pd
 
     numbers = pd.concat([nodes.loc[nodes["cell"] == cell, columns] for cell in shown], ignore_index=True)
     with pic.look():
@@ -299,7 +298,6 @@ def pit_histogram(check: pd.DataFrame, *, bins: int = 10) -> pic.Picture:
     pit = pit[np.isfinite(pit)]
     if not len(pit):
         raise ValueError("no count has a PIT, so there is nothing to draw")
-    import pandas as pd
 
     counts, edges = np.histogram(pit, bins=bins, range=(0.0, 1.0))
     numbers = pd.DataFrame(
@@ -402,8 +400,6 @@ def coverage(
            group  nominal  covered  cases
     0  intervals      0.9      0.5      2
     """
-    import pandas as pd
-
     pic.require(frame, ["mean", "sd"], name="nodes")
     n = np.asarray(truth, dtype=float)
     if n.shape != (len(frame),):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount._disk import replacing
 from headcount.plot import picture as pic
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import EllipseCollection
     from matplotlib.colors import Normalize
@@ -359,7 +359,6 @@ def _round_samples(least: float, most: float) -> list[float]:
 
 
 def _net_numbers(moves: pd.DataFrame, here: Places) -> pd.DataFrame:
-    import pandas as pd
 
     cells = list(here.index)
     here.of(

@@ -14,13 +14,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from headcount.plot.picture import label, require
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.collections import EllipseCollection
     from matplotlib.path import Path

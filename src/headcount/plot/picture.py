@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount._disk import replacing
 from headcount.dates import readable
@@ -24,7 +25,6 @@ from headcount.posterior.result import Result
 if TYPE_CHECKING:
     import os
 
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 

@@ -276,6 +276,23 @@ class Answers(AsksIndividuals):
         file, whose Monte-Carlo error of about 1/√(2·draws) of itself (7 % of 100 draws) is ``mc_error``.
         """
         low, high = tails(level)
+        mean, parts = self._weighed(weights)
+        probabilities, variance = (low, 0.5, high), self._sum_variance(parts)
+        entries = [(scope, k, float(w[k])) for scope, w in parts for k in np.flatnonzero(w).tolist()]
+        if len(entries) == 1:  # its own sd, so that a file answers to the last digit as the posterior does
+            ((scope, k, weight),) = entries
+            sd = abs(weight) * float(dense(self.sd_table(scope)).ravel()[k])
+        else:
+            sd = float(np.sqrt(max(variance, 0.0)))
+        if [weight for *_, weight in entries] == [1.0]:
+            ends = [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
+        else:
+            ends = self._sum_quantiles([w for _, w in parts], mean, variance, probabilities)
+        lower, median, upper = ends
+        return Total(mean, median, sd, lower, upper, float(level), sd * self._sum_error(parts))
+
+    def _weighed(self, weights: Mapping[Any, Any]) -> tuple[float, list[tuple[Scope, Array]]]:
+        """The mean of a weighted sum, and its tables with their flat weights."""
         given = instance(weights, Mapping, "weights", expected="{variable or scope: array of weights}")
         if not given:
             raise ModelError("weights is empty: give {variable or scope: array of weights}")
@@ -287,36 +304,20 @@ class Answers(AsksIndividuals):
             flat = _weights(value, key, expected.shape)
             mean += float(flat @ expected.ravel())
             parts.append((scope, flat))
-        variance = self._sum_variance(parts)
-        lower, median, upper = self._sum_quantiles(parts, mean, variance, (low, 0.5, high))
-        sd = self._sum_sd(parts, variance)
-        return Total(mean, median, sd, lower, upper, float(level), sd * self._sum_error(parts))
+        return mean, parts
 
     def _sum_error(self, parts: Sequence[tuple[Scope, Array]]) -> float:
         """Relative standard error of a sum's sd that comes from draws; 0 where it does not."""
         return 0.0
 
-    def _sum_sd(self, parts: Sequence[tuple[Scope, Array]], variance: float) -> float:
-        """The root of a sum's variance; of one entry its own sd, so that a file answers to the last digit as the posterior does."""
-        entries = [(scope, int(k), float(w[k])) for scope, w in parts for k in np.flatnonzero(w)]
-        if len(entries) != 1:
-            return float(np.sqrt(max(variance, 0.0)))
-        ((scope, k, weight),) = entries
-        return abs(weight) * float(dense(self.sd_table(scope)).ravel()[k])
-
     def _sum_quantiles(
-        self, parts: list[tuple[Scope, Array]], mean: float, variance: float, probabilities: Sequence[float]
+        self, parts: list[Array], mean: float, variance: float, probabilities: Sequence[float]
     ) -> list[float]:
-        """Quantiles of Σ w n: of the entry itself where it is one entry, else of a law on the values that the weights allow."""
-        entries = [(scope, k) for scope, w in parts for k in np.flatnonzero(w)]
-        weights = np.concatenate([np.zeros(0), *(w for _, w in parts)])
-        if len(entries) == 1 and weights.sum() == 1.0:
-            scope, k = entries[0]
-            return [float(table.ravel()[k]) for table in self.quantile_tables(scope, probabilities)]
-        low, high = (self._largest * sum(float(f(w)) for _, w in parts) for f in (np.min, np.max))
+        """Quantiles of Σ w n, of a law on the values that the weights allow."""
+        low, high = (self._largest * sum(float(f(w)) for w in parts) for f in (np.min, np.max))
         if not self.population.known:
             low, high = min(low, 0.0), max(high, 0.0)
-        whole = bool((weights == np.rint(weights)).all())
+        whole = all((w == np.rint(w)).all() for w in parts)
         return sum_quantiles(
             mean, variance, (low, high), probabilities, bounded=self._non_negative, whole=whole
         )

@@ -20,6 +20,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from headcount._compile import bare, kernel
 from headcount.observe import SIZES
@@ -237,8 +238,8 @@ def _swept(
 ) -> dict[Scope, Array]:
     """Step 3."""
     model = problem.model
-    size = len(next(iter(tables.values())))
     first = next(iter(tables.values()))
+    size = len(first)
     people = int(first.reshape(size, -1).sum(axis=1).max(initial=0.0))
     sweeps = _affordable_sweeps(problem, size, people)
     if sweeps == 0 or people == 0:
@@ -354,8 +355,6 @@ def _sides(model: Model) -> list[set[Hashable]]:
 
 def _slot_lists(problem: ClosedProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For every entry of every site's table, laid end to end, the observed counts it is part of."""
-    from scipy import sparse
-
     if not problem.sites:
         return _lists([])
     counted = sparse.block_diag(list(map(site_matrix, problem.sites)), format="csc")
@@ -371,10 +370,9 @@ def _likelihoods(problem: ClosedProblem, people: int) -> Array:
     n = np.arange(people + 1.0)[:, None]
     tables = []
     for site in problem.sites:
+        shape = len(n), len(site)
         with np.errstate(all="ignore"):
-            table = np.broadcast_to(
-                site.noise.log_prob(np.broadcast_to(n, (len(n), len(site)))), (len(n), len(site))
-            ).T
+            table = np.broadcast_to(site.noise.log_prob(np.broadcast_to(n, shape)), shape).T
         table = np.where(np.isnan(table), -np.inf, table)
         tables.append(table if site.noise.exact else np.array([_sloped(row) for row in table]))
     return np.ascontiguousarray(np.concatenate(tables)) if tables else np.zeros((0, len(n)))
@@ -473,7 +471,7 @@ def _scale(table, rows, columns, part):
             part[i, j] = table[i, j]
     for _ in range(FIT_SWEEPS):
         worst = _scale_columns(part, columns, height)
-        _scale_rows(part, rows, height)
+        _scale_columns(part[:height].T, rows, width)
         if worst <= FIT_TOLERANCE:
             return
 
@@ -491,18 +489,6 @@ def _scale_columns(part, columns, height):
         for i in range(height):
             part[i, j] *= factor
     return worst
-
-
-@bare
-def _scale_rows(part, rows, height):
-    """Scale every row to its sum; a row of zeros stays."""
-    for i in range(height):
-        total = 0.0
-        for j in range(part.shape[1]):
-            total += part[i, j]
-        factor = rows[i] / total if total > 0.0 else 0.0
-        for j in range(part.shape[1]):
-            part[i, j] *= factor
 
 
 @kernel

@@ -81,18 +81,19 @@ def last_counts(posterior: Posterior, number: int = -1) -> Start:
         )
     time = model.variables[number]
     kinds = problem.kinds
-    states = _count(problem.cloud, time)
+    cloud = problem.cloud
+    states = sum(int((cloud.all_codes(k, cloud.index[time]) >= 0).sum()) for k in range(len(cloud.members)))
     if states > MOST_STATES:
         raise ModelError(
             f"the last time has {states} states, and a covariance is kept up to {MOST_STATES}: infer the series at once"
         )
-    units = {member.weight for member in problem.cloud.members}
+    units = {member.weight for member in cloud.members}
     if len(units) > 1:
         raise ModelError(
             "units of different sizes stand side by side (flocks beside tagged individuals): infer the series at once"
         )
     parts = [(name, own, _known(own, size, units)) for name, (own, size) in kinds.items()]
-    mean, covariance = _moments(beliefs, problem.cloud, (time,))
+    mean, covariance = _moments(beliefs, cloud, (time,))
     return Start.of_counts(time, parts, mean, covariance, max(units))
 
 
@@ -101,11 +102,6 @@ def _known(model: Any, law: SizeLaw, units: set[float]) -> float | None:
     if model.opens:
         return math.nan
     return law.most / max(units) if law.is_known else None
-
-
-def _count(cloud: Cloud, time: Hashable) -> int:
-    node = cloud.index[time]
-    return sum(int((cloud.all_codes(k, node) >= 0).sum()) for k in range(len(cloud.members)))
 
 
 def _moments(beliefs: Beliefs, cloud: Cloud, scope: Scope) -> tuple[Array, Array]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from functools import cached_property
 from importlib import import_module
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +28,8 @@ from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, to
 from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
 from headcount.posterior.fit_check import FitCheck, fit_check
 from headcount.posterior.interval import quantiles, sd_of, tails
-from headcount.posterior.result import Result, Summary, group_frame, open_frame, pictures, to_frame
+from headcount.posterior.program import clique_entries
+from headcount.posterior.result import Result, Summary, by_group, open_frame, pictures, to_frame
 
 if TYPE_CHECKING:
     import os
@@ -207,14 +207,9 @@ class Posterior(Answers):
         sizes = self.beliefs.sizes
         if sizes is None:
             sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
-        return PopulationEstimate.of(
-            sizes, known=False, point=not self.beliefs.has_spread, note=self._size_note()
-        )
-
-    def _size_note(self) -> str:
-        """What the data leave open about the number of individuals."""
-        told = self.diagnostics.get("size_note", "")
-        return EVERYBODY + told if unknown_rate(self.problem) else told
+        note = self.diagnostics.get("size_note", "")  # what the data leave open about it
+        note = EVERYBODY + note if unknown_rate(self.problem) else note
+        return PopulationEstimate.of(sizes, known=False, point=not self.beliefs.has_spread, note=note)
 
     def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
         """The same posterior with so many draws more behind its sds and evidence, without inferring again.
@@ -301,9 +296,8 @@ class Posterior(Answers):
     def _affordable(self, size: int) -> int:
         """A number of joint draws, if their tables fit in memory."""
         count, model = whole_number(size, "size", least=1), self.problem.model
-        entries = sum(prod(model.size(clique)) for clique in model.junction_tree.cliques)
         remedy = "ask for fewer at once, or write them to a file with post.save_draws(path, draws)"
-        memory.require(8 * count * entries, f"{count} joint draws of all tables", remedy=remedy)
+        memory.require(8 * count * clique_entries(model), f"{count} joint draws of all tables", remedy=remedy)
         return count
 
     def _individuals(self) -> Individuals:
@@ -339,11 +333,18 @@ class Posterior(Answers):
         self, mean: Array, variance: Array | None, mu: Array, level: float, *, scope: Scope | None = None
     ) -> Summary:
         """The same of any counts, given their moments and prior probabilities; ``scope`` where they are entries of a table."""
+        return Summary(
+            **self._spread_of(mean, variance, level, scope=scope), reliable=self._reliable_where(mu, scope)
+        )
+
+    def _spread_of(
+        self, mean: Array, variance: Array | None, level: float, *, scope: Scope | None = None
+    ) -> dict[str, Array]:
+        """Mean, median, sd and interval of any counts, given their moments."""
         low, high = tails(level)
         lower, median, upper = self._quantiles_of(mean, variance, (low, 0.5, high), scope=scope)
-        return Summary(
-            mean, median, sd_of(variance, mean.shape), lower, upper, self._reliable_where(mu, scope)
-        )
+        sd = sd_of(variance, mean.shape)
+        return {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
 
     def mean_table(self, scope: Scope) -> Array:
         """Expected counts without labels."""
@@ -412,7 +413,9 @@ class Posterior(Answers):
         column ``observed``).
         """
         if self.problem.groups is not None:
-            return group_frame(self, what, level=level)
+            return by_group(
+                {name: self.group(name).to_frame(what, level=level) for name in self.problem.groups}
+            )
         return to_frame(self, what, level=level)
 
     def to_xarray(

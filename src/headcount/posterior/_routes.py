@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse import csr_array, diags_array
 
 from headcount import memory
 from headcount.checks import brief, generator, is_sequence, whole_number
@@ -36,7 +37,6 @@ from headcount.tables import dense
 
 if TYPE_CHECKING:
     import pandas as pd
-    from scipy.sparse import csr_array
 
     from headcount._types import Array, Counts, Index, Scope
     from headcount.individual import Model
@@ -450,7 +450,6 @@ def _staying(people: Individuals, records: Records) -> tuple[float, Array]:
     :math:`p(\text{seen}) = \sum_j l_j (q b_j + (1 - q) m_j)`; b then is :math:`l_j (q b_j + (1 - q) m_j)/p`.
     """
     from scipy.optimize import minimize_scalar  # slow to import
-    from scipy.sparse import csr_array, diags_array
 
     chain, model = people.chain, people.model
     if len({model.states[v] for v in model.variables}) > 1:

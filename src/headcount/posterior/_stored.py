@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount._disk import DamagedFileError, read_tree
 from headcount._html import card, heat_map
 from headcount.checks import generator, label, whole_number
 from headcount.dates import readable
@@ -18,7 +16,7 @@ from headcount.labels import meant
 from headcount.posterior._answers import SHOWN_ROWS, Answers, PopulationEstimate
 from headcount.posterior._beliefs import Sizes, Status
 from headcount.posterior._routes import Individuals
-from headcount.posterior.dataset import result_of
+from headcount.posterior.dataset import REMEDY, read_result, result_file
 from headcount.posterior.interval import quantiles, tails
 from headcount.posterior.result import Result, pictures, table_name
 
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
     from headcount._types import Array, Scope
     from headcount.observe import Start
 
-_FILE = "posterior.nc"
 NOT_IN_FILES = frozenset(
     [
         "beliefs",
@@ -361,16 +358,11 @@ def load(path: str | os.PathLike[str]) -> StoredPosterior:
 
     Raises
     ------
-    FileNotFoundError, ValueError
-        No such file, or one that holds something else or is damaged.
+    FileNotFoundError, TableError
+        No such file; one that holds something else or is damaged, or a folder that may mix two runs.
     """
-    place = Path(path)
-    file = place / _FILE if place.is_dir() else place
-    remedy = "write one with Posterior.save or headcount infer"
+    file = result_file(path)
     if not file.exists():
-        raise FileNotFoundError(f"{file}: there is no such file: {remedy}")
-    try:
-        tree = read_tree(file)
-        return StoredPosterior(result_of(tree, path=file), tree["posterior"].to_dataset())
-    except (DamagedFileError, OSError, KeyError) as error:
-        raise ValueError(f"{file}: this is not a posterior of headcount ({error}): {remedy}") from error
+        raise FileNotFoundError(f"{file}: there is no such file: {REMEDY}")
+    result, tree = read_result(path, "posterior")
+    return StoredPosterior(result, tree["posterior"].to_dataset())

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headcount.posterior._draws import margin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import xarray as xr
 
     from headcount._types import Array, Scope
@@ -60,34 +58,27 @@ class ChainSums:
     through: Array | None = None
 
     @classmethod
-    def of(cls, tables: Mapping[Scope, Array], model: Model) -> ChainSums:
+    def of(cls, tables: dict[Scope, Array], model: Model) -> ChainSums:
         """From joint draws of all clique tables of a chain, (draws, …)."""
-        times = model.variables
+        times, steps = model.variables, list(pairwise(model.variables))
 
         def spread(drawn: Array) -> Array:
             return np.asarray(drawn.std(axis=0, ddof=1))
 
-        present = np.stack([spread(margin(dict(tables), (t,)).sum(axis=1)) for t in times])
-        pairs: Any = 0.0
-        steps: dict[str, list[Array]] = {name: [] for name in ("moved", "into", "out", "net")}
-        whole: Any = 0.0
-        for t in range(len(times) - 1):
-            flows = margin(dict(tables), (times[t], times[t + 1])).astype(float)
-            pairs = pairs + flows
-            stay = np.diagonal(flows, axis1=1, axis2=2)
-            into, out = flows.sum(axis=1) - stay, flows.sum(axis=2) - stay
-            moved = out.sum(axis=1)
-            whole = whole + moved
-            for name, drawn in (("moved", moved), ("into", into), ("out", out), ("net", into - out)):
-                steps[name].append(spread(drawn))
-        made = {name: np.stack(parts) for name, parts in steps.items()}
-        through = _followed([margin(dict(tables), step) for step in pairwise(times)])
+        drawn = [margin(tables, step) for step in steps]
+        flows = np.stack(drawn, axis=1, dtype=float)
+        stay = np.diagonal(flows, axis1=2, axis2=3)
+        into, out = flows.sum(axis=2) - stay, flows.sum(axis=3) - stay
+        moved, through = out.sum(axis=2), _followed(drawn)
         return cls(
-            present=present,
-            pairs=spread(pairs),
-            whole=spread(whole),
+            present=spread(np.stack([margin(tables, (t,)).sum(axis=1) for t in times], axis=1)),
+            moved=spread(moved),
+            into=spread(into),
+            out=spread(out),
+            net=spread(into - out),
+            pairs=spread(flows.sum(axis=1)),
+            whole=spread(moved.sum(axis=1)),
             through=None if through is None else spread(through),
-            **made,
         )
 
     def group(self) -> xr.Dataset:

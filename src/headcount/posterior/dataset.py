@@ -14,18 +14,20 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headcount import memory
-from headcount._disk import away_from_the_cluster, replacing
+from headcount import _disk, memory
 from headcount.checks import whole_number
+from headcount.errors import TableError
 from headcount.observe import LearnedStart, Start
 from headcount.posterior._beliefs import GaussianBeliefs
 from headcount.posterior._draws import DrawError, drawn_entries, margin
 from headcount.posterior._sums import ChainSums
 from headcount.posterior.fit_check import count_labels
+from headcount.posterior.program import clique_entries
 from headcount.posterior.result import (
     COORDINATES,
     MC_ERROR,
@@ -42,8 +44,7 @@ from headcount.tables import Domain, dense
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import pandas as pd
     import xarray as xr
@@ -53,6 +54,18 @@ if TYPE_CHECKING:
     from headcount.observe import Problem
     from headcount.posterior._posterior import Posterior
 
+POSTERIOR_FILE = "posterior.nc"
+REMEDY = "write one with headcount infer or Posterior.save"
+_PROVENANCE: dict[str, type | tuple[type, ...]] = {
+    "status": str,
+    "good": bool,
+    "engine": str,
+    "iterations": int,
+    "population": int,
+    "interval_level": (int, float),
+    "observations": list,
+}
+"""What every reader of a result relies on, and its type."""
 DRAWS = 100
 """Joint draws kept in a file, where they are cheap."""
 FEWEST_DRAWS = 10
@@ -118,14 +131,14 @@ def _table_groups(result: Result) -> dict[str, xr.Dataset]:
     }
 
 
-def _read_tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
+def _read_tables(held: Mapping[str, xr.Dataset]) -> dict[str, pd.DataFrame]:
     """The inverse of :func:`_table_groups`; an empty trace where there is none."""
     import pandas as pd
 
     made = {"trace": pd.DataFrame(columns=_TABLES["trace"])}
     for name, labels in _TABLES.items():
-        if name in tree:
-            frame = tree[name].to_dataset().to_dataframe().reset_index()
+        if name in held:
+            frame = held[name].to_dataframe().reset_index()
             made[name] = frame[[*labels, *frame.columns.drop(labels)]]
     return made
 
@@ -133,7 +146,8 @@ def _read_tables(tree: xr.DataTree) -> dict[str, pd.DataFrame]:
 def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     """The inverse of :func:`tree_of`."""
     attributes = json.loads(tree.attrs["provenance"])
-    nodes, flows = tree["nodes"].to_dataset(), tree["flows"].to_dataset()
+    held = {name: group.to_dataset() for name, group in tree.children.items()}
+    nodes, flows = held["nodes"], held["flows"]
     if "time" in nodes.dims:
         node_table = _table(nodes, ["time", "cell"])
         flow_table = _table(flows, ["departure", "origin", "dest"]).rename(columns={"departure": "time"})
@@ -145,24 +159,71 @@ def result_of(tree: xr.DataTree, *, path: Path | None = None) -> Result:
     node_table.attrs = {"level": attributes["interval_level"], "listed": False}
     flow_table.attrs = {"level": attributes["interval_level"], "listed": "move" in flows.dims}
     places = _places(nodes)
-    parts = (
-        sorted(tree["groups"].children.values(), key=lambda part: int(part.name)) if "groups" in tree else []
-    )
+    parts = tree["groups"].children if "groups" in held else {}
+    groups = [result_of(parts[k]) for k in sorted(parts, key=int)]
+
+    def read(name: str, of: Callable[..., Any], *beside: Any) -> Any:
+        """What a group of the file holds; None in a file without."""
+        return of(held[name], *beside) if name in held else None
+
     degrees = places is not None and places.attrs["names"] == ("lon", "lat")
     return Result(
         node_table,
         flow_table,
         attributes=attributes | {"geographic": degrees},
         coordinates=places,
-        groups={part.attributes["group"]: part for part in map(result_of, parts)},
+        groups={part.attributes["group"]: part for part in groups},
         path=path,
-        shapes=_shapes(tree, node_table),
-        check=_checked(tree),
-        last=_last(tree),
-        sums=ChainSums.of_group(tree["sums"].to_dataset()) if "sums" in tree else None,
-        learned=_learned(tree),
-        **_read_tables(tree),
+        shapes=read("shapes", _shapes_of, node_table.iloc[:, 1].unique().tolist()),
+        check=read("fit_check", _check_of),
+        last=read("last", last_of),
+        sums=read("sums", ChainSums.of_group),
+        learned=read("learned", _learned_of),
+        **_read_tables(held),
     )
+
+
+def result_file(path: str | os.PathLike[str]) -> Path:
+    """The file itself, or that of the folder of a run."""
+    place = Path(path)
+    return place / POSTERIOR_FILE if place.is_dir() else place
+
+
+def read_result(path: str | os.PathLike[str], what: str = "result") -> tuple[Result, xr.DataTree]:
+    """The result that a file or the folder of a run holds, and its tree; ``what`` it is called where it is none.
+
+    Raises
+    ------
+    TableError
+        No such file, one that holds something else, a damaged one, or a folder that may mix two runs.
+    """
+    place, file = Path(path), result_file(path)
+    if not file.exists():
+        remedy = (
+            f"give a folder that holds {POSTERIOR_FILE}, as headcount infer --out writes it, or a .nc file"
+        )
+        raise TableError(f"{file}: there is no such file: {remedy}")
+    try:
+        if place.is_dir():
+            _disk.check_manifest(place, POSTERIOR_FILE)
+        tree = _disk.read_tree(file)
+    except (_disk.OutputError, _disk.NewerFormatError) as error:
+        raise TableError(str(error)) from None
+    except (_disk.DamagedFileError, OSError) as error:
+        raise TableError(f"{file}: this is not a {what} of headcount ({error}): {REMEDY}") from error
+    try:
+        result = result_of(tree, path=file)
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        text = f"{file}: this is not a {what} of headcount (there is no {error}): {REMEDY}"
+        raise TableError(text) from error
+    wrong = [
+        f"{file}: {name} in its provenance is {result.attributes.get(name)!r}: {REMEDY}"
+        for name, kinds in _PROVENANCE.items()
+        if not isinstance(result.attributes.get(name), kinds)
+    ]
+    if wrong:
+        raise TableError(wrong)
+    return result, tree
 
 
 def last_group(last: Start) -> xr.Dataset:
@@ -171,13 +232,6 @@ def last_group(last: Start) -> xr.Dataset:
 
     arrays = {"mean": ("entry", last.mean), "covariance": (("entry", "other"), last.covariance)}
     return xr.Dataset(arrays, attrs={"facts": json.dumps(last.facts)})
-
-
-def _last(tree: xr.DataTree) -> Start | None:
-    """The inverse of :func:`last_group`; None in a file without."""
-    if "last" not in tree:
-        return None
-    return last_of(tree["last"].to_dataset())
 
 
 def last_of(group: xr.Dataset) -> Start:
@@ -198,11 +252,8 @@ def _learned_group(learned: LearnedStart | None) -> dict[str, xr.Dataset]:
     return {"learned": last_group(learned.start).assign(arrays).assign_attrs(names=json.dumps(learned.names))}
 
 
-def _learned(tree: xr.DataTree) -> LearnedStart | None:
-    """The inverse of :func:`_learned_group`; None in a file without."""
-    if "learned" not in tree:
-        return None
-    group = tree["learned"].to_dataset()
+def _learned_of(group: xr.Dataset) -> LearnedStart:
+    """The inverse of :func:`_learned_group`."""
     working, spread, response = (group[name].to_numpy() for name in ("working", "spread", "response"))
     return LearnedStart(tuple(json.loads(group.attrs["names"])), working, spread, last_of(group), response)
 
@@ -223,11 +274,8 @@ def _shape_group(shapes: Mapping[Hashable, Sequence[Array]], cells: list[Hashabl
     )
 
 
-def _shapes(tree: xr.DataTree, nodes: pd.DataFrame) -> dict[Hashable, list[Array]] | None:
-    """The inverse of :func:`_shape_group`; None in a file without."""
-    if "shapes" not in tree:
-        return None
-    data, cells = tree["shapes"].to_dataset(), nodes["cell"].unique().tolist()
+def _shapes_of(data: xr.Dataset, cells: list[Hashable]) -> dict[Hashable, list[Array]]:
+    """The inverse of :func:`_shape_group`."""
     points = np.stack([data["point_x"].to_numpy(), data["point_y"].to_numpy()], axis=1)
     rings = np.split(points, np.cumsum(data["ring_points"].to_numpy())[:-1])
     made: dict[Hashable, list[Array]] = {}
@@ -236,11 +284,8 @@ def _shapes(tree: xr.DataTree, nodes: pd.DataFrame) -> dict[Hashable, list[Array
     return made
 
 
-def _checked(tree: xr.DataTree) -> pd.DataFrame | None:
-    """The check of fit, one row per count; None in a file without."""
-    if "fit_check" not in tree:
-        return None
-    group = tree["fit_check"].to_dataset()
+def _check_of(group: xr.Dataset) -> pd.DataFrame:
+    """The check of fit, one row per count."""
     import pandas as pd
 
     names = ["name", *(n for n in ("time", "cell", "variable", "state") if n in group), *group.data_vars]
@@ -361,7 +406,7 @@ def sums_of(posterior: Posterior) -> ChainSums | None:
 def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, Array] | None, dict[str, Any]]:
     """Joint draws of all clique tables, and what a file says of them; None where memory allows too few, or the engine gives none."""
     beliefs, whole = posterior.beliefs, posterior.promises.non_negative
-    affordable = min(DRAWS, DRAWN_ENTRIES // max(_clique_entries(posterior.problem.model), 1))
+    affordable = min(DRAWS, DRAWN_ENTRIES // max(clique_entries(posterior.problem.model), 1))
     size = affordable if draws is None else whole_number(draws, "draws")
     none = {"draws": 0, "note": "no draws were made: the only entry along draw is the mean"}
     if not beliefs.has_draws or size < (FEWEST_DRAWS if draws is None else 1):
@@ -373,13 +418,9 @@ def _joint_draws(posterior: Posterior, draws: int | None) -> tuple[dict[Scope, A
     return tables, {"draws": size, "draws_seed": 0, "whole_numbers": int(whole)}
 
 
-def _clique_entries(model: Model) -> int:
-    return sum(model.domain(tuple(clique)).size for clique in model.junction_tree.cliques)
-
-
 def draw_bytes(posterior: Posterior, draws: int) -> int:
     """Memory that so many joint draws of all tables take at once: prior, posterior and what is between."""
-    return 3 * 8 * draws * _clique_entries(posterior.problem.model)
+    return 3 * 8 * draws * clique_entries(posterior.problem.model)
 
 
 def save_draws(
@@ -404,7 +445,7 @@ def save_draws(
         raise ValueError(f"{posterior.engine} gives no draws: use TiltedEP, or PathGibbs with keep")
     affordable = max(min(MOST_AT_ONCE, memory.limit() // (4 * _bytes_per_draw(posterior))), 1)
     size = affordable if chunk is None else whole_number(chunk, "chunk", least=1)
-    with replacing(path) as temporary, away_from_the_cluster():
+    with _disk.replacing(path) as temporary, _disk.away_from_the_cluster():
         for k, start in enumerate(range(0, draws, size)):
             values = _drawn_nodes(posterior, min(size, draws - start), np.random.default_rng([seed, k]))
             arrays = _draw_arrays(posterior.problem.model, values)
@@ -446,7 +487,8 @@ def _data_groups(posterior: Posterior, tables: dict[Scope, Array] | None) -> dic
     if not problem.sites:
         return {}
     coords = observation_coordinates(problem)
-    groups = {"observed_data": xr.Dataset({"y": ("observation", observed_counts(problem))}, coords=coords)}
+    y = np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
+    groups = {"observed_data": xr.Dataset({"y": ("observation", y)}, coords=coords)}
     if tables is None:
         return groups
     n = drawn_entries(problem.sites, tables)
@@ -490,11 +532,6 @@ def _draw_arrays(model: Model, values: Mapping[Scope, Array]) -> dict[str, xr.Da
 
 
 # --- replicate data: what would be counted again, if the posterior is right. Draws of n, then of the noise given n
-
-
-def observed_counts(problem: Problem) -> Array:
-    """y, all sites after each other."""
-    return np.concatenate([np.asarray(site.noise.counts, dtype=float) for site in problem.sites])
 
 
 def replicates(problem: Problem, n: Array, rng: np.random.Generator) -> Array:

@@ -19,6 +19,7 @@ from string import ascii_letters
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from headcount._types import Array, Scope
 from headcount.errors import ModelError
@@ -31,8 +32,6 @@ from headcount.posterior.interval import law_of_count
 from headcount.tables import dense
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from headcount.individual import Model
     from headcount.observe import ClosedProblem, Problem
 

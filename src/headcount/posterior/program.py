@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from headcount.errors import shown
 from headcount.observe import Exact, Site
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headcount._types import Array, Index, Scope
+    from headcount.individual import Model
     from headcount.observe import ClosedProblem, Problem
 
 MOST_ENTRIES = 2_000
@@ -68,8 +70,6 @@ class TableProgram:
     """The equations of one problem."""
 
     def __init__(self, problem: ClosedProblem) -> None:
-        from scipy import sparse
-
         model = problem.model
         self.problem = problem
         self.cliques = [tuple(c) for c in model.junction_tree.cliques]
@@ -86,6 +86,9 @@ class TableProgram:
         self.read, self.fewest = rows[some], fewest[some]
         self.which = np.append(known, some)
         """Positions, among the counts of all sites, of the exact ones and of the readings that need somebody."""
+        self.sizes, self.least, self.most = self._sizes()
+        self.equal = sparse.vstack([self.structural, self.exact], format="csr")
+        self.right = np.append(self.zeros, self.counts)
 
     def _structural(self) -> Iterator[tuple[Any, Any]]:
         """Blocks of rows, each with what it must equal: equal separators, and the total where it is known."""
@@ -104,14 +107,10 @@ class TableProgram:
 
     def _stacked(self, rows: Sequence[Any]) -> Any:
         """Rows below each other, of which there may be none."""
-        from scipy import sparse
-
         return sparse.vstack([sparse.csr_array((0, int(self.starts[-1]))), *rows], format="csr")
 
     def _placed(self, k: int, matrix: Any) -> Any:
         """Rows that concern clique k alone, over the unknowns of all cliques."""
-        from scipy import sparse
-
         part = sparse.csr_array(matrix)
         shape = (part.shape[0], int(self.starts[-1]))
         return sparse.csr_array((part.data, part.indices + self.starts[k], part.indptr), shape=shape)
@@ -132,23 +131,17 @@ class TableProgram:
 
     def nearest(self, tables: dict[Scope, Array]) -> dict[Scope, Array] | None:
         """Whole-number tables n ≥ 0 with the least Σ|n − given|; None where there are none."""
-        from scipy import sparse
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         given = np.concatenate([np.ravel(tables[c]) for c in self.cliques])
         size = len(given)
         eye = sparse.eye_array(size)
-        matrix, values = sparse.vstack([self.structural, self.exact]), np.append(self.zeros, self.counts)
-        constraints = [
-            LinearConstraint(
-                sparse.hstack([matrix, sparse.csr_array((matrix.shape[0], 2 * size))]), values, values
-            ),
-            LinearConstraint(sparse.hstack([eye, -eye, eye]), given, given),
-        ]
+        rows = sparse.block_array([[self.equal, None, None], [eye, -eye, eye]])
+        values = np.append(self.right, given)
         high = np.concatenate([np.where(self.possible, self.problem.most, 0.0), np.full(2 * size, np.inf)])
         found = milp(
             np.concatenate([np.zeros(size), np.ones(2 * size)]),
-            constraints=constraints,
+            constraints=LinearConstraint(rows, values, values),
             bounds=Bounds(0, high),
             integrality=np.concatenate([np.ones(size), np.zeros(2 * size)]),
         )
@@ -188,34 +181,26 @@ class TableProgram:
 
     def _apart(self, costs: Array, *, whole: bool) -> tuple[float, Array] | None:
         """The least sum of errors of all counts, weighted by costs, and the dual of each; None where there is no such table."""
-        from scipy import sparse
         from scipy.optimize import linprog
 
-        some = np.flatnonzero(self.possible)
-        exact, read = len(self.counts), len(self.fewest)
-        eye, none = sparse.eye_array, sparse.csr_array
-        equal = sparse.vstack(
-            [
-                sparse.hstack([self.structural[:, some], none((len(self.zeros), 2 * exact + read))]),
-                sparse.hstack([self.exact[:, some], eye(exact), -eye(exact), none((exact, read))]),
-            ]
-        )
-        sizes, least, most = self._sizes()
-        free, bounded = none((len(least), 2 * exact + read)), np.isfinite(most)
-        above = sparse.vstack(
-            [
-                sparse.hstack([-self.read[:, some], none((read, 2 * exact)), -eye(read)]),
-                sparse.hstack([-sizes[:, some], free]),
-                sparse.hstack([sizes[bounded][:, some], free[bounded]]),
-            ]
-        )
+        some, bounded = np.flatnonzero(self.possible), np.isfinite(self.most)
+        exact, read, eye = len(self.counts), len(self.fewest), sparse.eye_array
+        # Columns: tables, errors of exact counts up and down, errors of readings.
+        blocks = [
+            [self.structural[:, some], None, None, None],
+            [self.exact[:, some], eye(exact), -eye(exact), None],
+            [-self.read[:, some], None, None, -eye(read)],
+            [-self.sizes[:, some], None, None, None],
+            [self.sizes[bounded][:, some], None, None, None],
+        ]
+        rows = sparse.block_array(blocks, format="csr")
         errors = np.concatenate([costs[:exact], costs])
         found = linprog(
             np.append(np.zeros(len(some)), errors),
-            A_ub=above,
-            b_ub=np.concatenate([-self.fewest, -least, most[bounded]]),
-            A_eq=equal,
-            b_eq=np.append(self.zeros, self.counts),
+            A_ub=rows[len(self.right) :],
+            b_ub=np.concatenate([-self.fewest, -self.least, self.most[bounded]]),
+            A_eq=rows[: len(self.right)],
+            b_eq=self.right,
             integrality=np.repeat([int(whole), 0], [len(some), len(errors)]),
             method="highs",
             options={"time_limit": MOST_SECONDS},
@@ -229,22 +214,20 @@ class TableProgram:
 
     def size_range(self, group: int) -> tuple[float, float]:
         """The fewest and the most individuals that exact counts leave a group of unknown size."""
-        from scipy import sparse
         from scipy.optimize import linprog
 
         assert self.problem.numbers is not None
         law = self.problem.numbers.laws[group]
-        rows, least, most = self._sizes()
-        others = np.arange(len(least)) != group
-        bounded = np.isfinite(most) & others
+        others = np.arange(len(self.least)) != group
+        bounded = np.isfinite(self.most) & others
         ends = []
         for sign, end in ((1.0, law.least), (-1.0, law.most)):
             found = linprog(
-                sign * rows[[group]].toarray()[0],
-                A_ub=sparse.vstack([-rows[others], rows[bounded]]),
-                b_ub=np.append(-least[others], most[bounded]),
-                A_eq=sparse.vstack([self.structural, self.exact]),
-                b_eq=np.append(self.zeros, self.counts),
+                sign * self.sizes[[group]].toarray()[0],
+                A_ub=sparse.vstack([-self.sizes[others], self.sizes[bounded]]),
+                b_ub=np.append(-self.least[others], self.most[bounded]),
+                A_eq=self.equal,
+                b_eq=self.right,
                 bounds=[(0, None if possible else 0) for possible in self.possible],
                 method="highs",
             )
@@ -274,7 +257,7 @@ class TableProgram:
         found = self._freedom()
         if found is not None:
             value, moves = found
-            sizes = self._sizes()[0][numbers.unknown]
+            sizes = self.sizes[numbers.unknown]
             of_sizes, of_counts = sizes @ moves, seen @ moves
             slope = of_counts @ np.linalg.pinv(of_sizes, rcond=TOLERANCE)
             told = np.abs(of_counts - slope @ of_sizes).max(axis=1, initial=0.0) < TOLERANCE
@@ -284,32 +267,26 @@ class TableProgram:
 
     def _freedom(self) -> tuple[Array, Array] | None:
         """One population, in which everything is positive that can be, and all directions that lead to others; None without any."""
-        from scipy import sparse
         from scipy.linalg import svd
         from scipy.optimize import linprog
 
-        some = np.flatnonzero(self.possible)
-        size = len(some)
-        equal = sparse.vstack([self.structural, self.exact], format="csr")[:, some]
-        right = np.append(self.zeros, self.counts)
-        sizes, least, most = self._sizes()
-        bounded = np.isfinite(most)
-        eye, none = sparse.eye_array(size), sparse.csr_array
-        above = sparse.vstack(
-            [
-                sparse.hstack([-eye, eye, none((size, 1))]),
-                sparse.hstack([-sizes[:, some], none((len(least), size)), none(least[:, None])]),
-                sparse.hstack(
-                    [sizes[bounded][:, some], none((int(bounded.sum()), size)), none(-most[bounded][:, None])]
-                ),
-            ]
-        )
+        some, bounded = np.flatnonzero(self.possible), np.isfinite(self.most)
+        size, equal, sizes = len(some), self.equal[:, some], self.sizes[:, some]
+        right, least, most = (sparse.csr_array(v[:, None]) for v in (self.right, self.least, self.most))
+        # Columns: tables, which entries are positive, the scale.
+        blocks = [
+            [equal, None, -right],
+            [-sparse.eye_array(size), sparse.eye_array(size), None],
+            [-sizes, None, least],
+            [sizes[bounded], None, -most[bounded]],
+        ]
+        rows = sparse.block_array(blocks, format="csr")
         found = linprog(
             np.concatenate([np.zeros(size), -np.ones(size), [0.0]]),
-            A_ub=above,
-            b_ub=np.zeros(above.shape[0]),
-            A_eq=sparse.hstack([equal, none((len(right), size)), none(-right[:, None])]),
-            b_eq=np.zeros(len(right)),
+            A_ub=rows[len(self.right) :],
+            b_ub=np.zeros(rows.shape[0] - len(self.right)),
+            A_eq=rows[: len(self.right)],
+            b_eq=np.zeros(len(self.right)),
             bounds=[(0, None)] * size + [(0, 1)] * size + [(1, None)],
             method="highs",
         )
@@ -317,8 +294,8 @@ class TableProgram:
             return None
         table, scale = found.x[:size], found.x[-1]
         positive = found.x[size:-1] > 0.5
-        fixed = [int(k) for k in np.flatnonzero(least == most)]
-        equations = sparse.vstack([equal, sizes[fixed][:, some]])[:, np.flatnonzero(positive)].toarray()
+        fixed = np.flatnonzero(self.least == self.most)
+        equations = sparse.vstack([equal, sizes[fixed]])[:, np.flatnonzero(positive)].toarray()
         _, pivots, directions = svd(equations)
         rank = int((pivots > TOLERANCE).sum())
         moves = np.zeros((len(self.possible), equations.shape[1] - rank))
@@ -372,7 +349,7 @@ def size_range(problem: ClosedProblem, group: int) -> tuple[float, float]:
     """The fewest and the most individuals that a group of unknown size may have beside exact counts."""
     assert problem.numbers is not None
     law = problem.numbers.laws[group]
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_ENTRIES:
+    if not any(site.noise.exact for site in problem.sites) or clique_entries(problem.model) > MOST_ENTRIES:
         return float(law.least), float(law.most)
     return TableProgram(problem).size_range(group)
 
@@ -386,7 +363,7 @@ def contradiction(problem: Problem, *, failed: bool = False) -> str | None:
     core = problem.core
     exact = any(site.noise.exact for site in core.sites)
     most = MOST_AFTER_FAILURE if failed else MOST_ENTRIES
-    if _entries(core) > most or not (
+    if clique_entries(core.model) > most or not (
         exact or failed or _forbids_moves(core) or _most_needed(core) > core.most
     ):
         return None
@@ -444,15 +421,14 @@ def fewest_read(site: Site) -> Array:
         return np.asarray(low + np.isneginf(site.noise.log_prob(low)))
 
 
-def _entries(problem: ClosedProblem) -> int:
-    """Of all cliques."""
-    model = problem.model
+def clique_entries(model: Model) -> int:
+    """Entries of the tables of all cliques."""
     return sum(int(np.prod(model.size(tuple(c)), dtype=np.int64)) for c in model.junction_tree.cliques)
 
 
 def certain_sites(problem: ClosedProblem) -> list[Site] | None:
     """What exact counts make certain, as exact sites; None where no population has them. Nothing where there are too many entries."""
-    if not any(site.noise.exact for site in problem.sites) or _entries(problem) > MOST_CERTAIN:
+    if not any(site.noise.exact for site in problem.sites) or clique_entries(problem.model) > MOST_CERTAIN:
         return []
     return TableProgram(problem).certain()
 
@@ -463,7 +439,7 @@ def told_by_sizes(problem: ClosedProblem) -> tuple[Array, Array] | None:
         # Two sizes are summed over in blocks, which a reading of their sum alone is too narrow for: it has a site of its own.
         one = problem.numbers is not None and len(problem.numbers.unknown) == 1
         return _totals(problem) if one else None
-    return TableProgram(problem).told_by_sizes() if _entries(problem) <= MOST_CERTAIN else None
+    return TableProgram(problem).told_by_sizes() if clique_entries(problem.model) <= MOST_CERTAIN else None
 
 
 def _totals(problem: ClosedProblem) -> tuple[Array, Array]:
@@ -493,8 +469,6 @@ def _totals(problem: ClosedProblem) -> tuple[Array, Array]:
 
 def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
     """The 0/1 matrix that sums a flat table down to ``scope``."""
-    from scipy import sparse
-
     ones = np.ones(domain.size)
     return sparse.csr_array(
         (ones, (domain.positions(scope), np.arange(domain.size))),
@@ -504,7 +478,5 @@ def summing(domain: Domain, scope: Sequence[Hashable]) -> Any:
 
 def site_matrix(site: Site) -> Any:
     """The 0/1 matrix of the entries that every count of a site is the sum of, (counts, entries)."""
-    from scipy import sparse
-
     every = sparse.eye_array(site.size, format="csr")
     return every[site.index] if site.weights is None else site.weights

@@ -23,7 +23,7 @@ from headcount.places import COORDINATES
 from headcount.posterior._beliefs import GaussianBeliefs, listed_mean, sparse_step
 from headcount.posterior.derived import seen_as
 from headcount.posterior.doubt import flow_doubt
-from headcount.posterior.interval import checked_level, sd_of, tails
+from headcount.posterior.interval import checked_level
 from headcount.tables import dense
 
 if TYPE_CHECKING:
@@ -238,14 +238,10 @@ def checked_counts(posterior: Posterior) -> pd.DataFrame | None:
 _LIBRARIES = ("numpy", "scipy", "numba", "xarray", "pandas", "h5netcdf")
 
 
-def _seed(seed: int | None) -> int | str | None:
-    """A seed as a file can hold it: above the largest integer of 64 bits as text."""
-    return seed if seed is None or seed < 2**63 else str(seed)
-
-
 def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
     """What was asked, how it went and what made it; JSON can hold every value."""
     outcome, promises = posterior.outcome, posterior.promises
+    seed = outcome.info.get("seed")
     dispersion, estimate = posterior.problem.dispersion, posterior.dispersion_estimate
     return {
         "status": posterior.status.value,
@@ -256,7 +252,7 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "residual": plain(outcome.residual),
         "tolerance": plain(outcome.tolerance),
         "seconds": plain(outcome.seconds),
-        "seed": _seed(outcome.info.get("seed")),
+        "seed": seed if seed is None or seed < 2**63 else str(seed),  # of more than 64 bits as text
         "initial_law": outcome.info.get("initial", "given with the model"),
         "parameters": outcome.info.get("parameters", "given with the model"),
         "population": round(posterior.population.mean),
@@ -268,7 +264,11 @@ def provenance(posterior: Posterior, *, level: float) -> dict[str, Any]:
         "means_non_negative": promises.non_negative,
         "means_consistent": promises.consistent,
         "fit_check": _check(posterior),
-        "diagnostics": {k: plain(v) for k, v in posterior.diagnostics.items() if _scalar(v)},
+        "diagnostics": {
+            k: plain(v)
+            for k, v in posterior.diagnostics.items()
+            if isinstance(v, (bool, int, float, str, np.generic))
+        },
         "counts_per_individual": counts_per_individual(posterior),
         "observations": [seen.name for seen in posterior.problem.observations]
         + [records.name for records in posterior.problem.tracks],
@@ -408,10 +408,6 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) or value is None else repr(value)
 
 
-def _scalar(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str, np.generic))
-
-
 def _version(name: str) -> str:
     try:
         return metadata.version(name)
@@ -459,7 +455,8 @@ def _frame(
 
     model = posterior.problem.model
     blocks = [_block(posterior, scope, level) for scope in scopes]
-    columns = _labels(model, what, scopes, [block.index for block in blocks], names)
+    indices = [block.index for block in blocks]
+    columns = _labels(model, what, list(zip(scopes, indices, strict=True)), names)
     if what == "nodes":
         columns["observed"] = np.concatenate([_observed(posterior, scope) for scope in scopes])
     frame = pd.DataFrame(columns | _summary_columns(blocks))
@@ -624,34 +621,25 @@ def table_scopes(model: Model, what: str) -> Iterator[Scope]:
 def _labels(
     model: Model,
     what: str,
-    scopes: list[Scope],
-    indices: list[NDArray[np.intp]],
+    tables: Sequence[tuple[Scope, NDArray[np.intp]]],
     names: tuple[pd.Index, pd.Index],
 ) -> dict[str, Any]:
-    """The columns that name the entries of some tables, given by their flat indices."""
+    """The columns that name entries of some tables, given by their flat indices; ``names`` are those of `_names`."""
+    number = {v: k for k, v in enumerate(model.variables)}
+    first = np.cumsum([0, *(len(model.states[v]) for v in model.variables)])
     columns: list[Any] = []
     for axis in range(2 if what == "flows" else 1):
-        variables, states = _codes(model, scopes, indices, axis)
-        columns += [names[0].take(variables), names[1].take(states)]
+        variables = [np.full(len(index), number[scope[axis]]) for scope, index in tables]
+        states = [
+            first[number[scope[axis]]] + np.unravel_index(index, model.size(scope))[axis]
+            for scope, index in tables
+        ]
+        columns += [n.take(_joined(of, np.intp)) for n, of in zip(names, (variables, states), strict=True)]
     if not is_plain_chain(model):
         return dict(zip(("variable", "state", "other", "other_state"), columns, strict=False))
     if what == "nodes":
         return dict(zip(("time", "cell"), columns, strict=True))
     return {"time": columns[0], "origin": columns[1], "dest": columns[3]}
-
-
-def _codes(
-    model: Model, scopes: list[Scope], indices: list[NDArray[np.intp]], axis: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The variable on one axis of every entry, and its state among the states of all variables, laid end to end."""
-    number = {v: k for k, v in enumerate(model.variables)}
-    first = np.cumsum([0, *(len(model.states[v]) for v in model.variables)])
-    variables, states = [], []
-    for scope, index in zip(scopes, indices, strict=True):
-        k = number[scope[axis]]
-        variables.append(np.full(len(index), k))
-        states.append(first[k] + np.unravel_index(index, model.size(scope))[axis])
-    return _joined(variables, np.intp), _joined(states, np.intp)
 
 
 def _names(model: Model, *, stored: bool) -> tuple[pd.Index, pd.Index]:
@@ -698,16 +686,13 @@ def _kind(label: Hashable) -> str:
     return "float" if isinstance(label, (float, np.floating)) else "text"
 
 
-def group_frame(posterior: Posterior, what: str, *, level: float) -> pd.DataFrame:
-    """The table of every group, one below the other, with a column ``group``."""
+def by_group(frames: Mapping[Hashable, pd.DataFrame]) -> pd.DataFrame:
+    """A table of every group, one below the other, with a column ``group``; what was seen is their sum, and in none of them."""
     import pandas as pd
 
-    assert posterior.problem.groups is not None
-    parts = []
-    for name in posterior.problem.groups:
-        part = posterior.group(name).to_frame(what, level=level)
+    parts = [frame.drop(columns="observed", errors="ignore") for frame in frames.values()]
+    for name, part in zip(frames, parts, strict=True):
         part.insert(1, "group", [name] * len(part))
-        parts.append(part.drop(columns="observed", errors="ignore"))
     whole = pd.concat(parts, ignore_index=True)
     whole.attrs = parts[0].attrs
     return whole
@@ -724,15 +709,12 @@ def open_frame(posterior: Posterior, what: Seen, *, level: float, stored: bool =
     if not posterior.problem.opens:
         raise ModelError(f"a population without arrivals and departures has no {what}: give an OpenChain")
     beliefs = seen_as(posterior.beliefs, what)
-    low, high = tails(level)
     parts = []
     for before, after in zip(chain.times[:-1], chain.times[1:], strict=True):
-        mean, variance = beliefs.mean((before, after)), beliefs.variance((before, after))
-        lower, median, upper = posterior._quantiles_of(mean, variance, (low, 0.5, high))
-        sd = sd_of(variance, mean.shape)
-        columns = {"mean": mean, "median": median, "sd": sd, "lower": lower, "upper": upper}
+        moments = beliefs.mean((before, after)), beliefs.variance((before, after))
+        columns = posterior._spread_of(*moments, level)
         time = after if what == "arrivals" else before
-        named = {"time": [time] * len(mean), "cell": list(chain.cells)}
+        named = {"time": [time] * len(chain.cells), "cell": list(chain.cells)}
         parts.append(pd.DataFrame({**named, **columns}))
     frame = pd.concat(parts, ignore_index=True)
     if stored:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount._disk import filling
 from headcount.errors import FaultsError
@@ -30,8 +31,6 @@ from headcount.report._payload import ends, numbers, payload
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-
-    import pandas as pd
 
     from headcount.posterior import Posterior
 
@@ -145,7 +144,6 @@ def _same_counts(first: Result, second: Result) -> bool:
 
 
 def _facts(*results: Result) -> pd.DataFrame:
-    import pandas as pd
 
     def row(result: Result) -> dict[str, Any]:
         known, check = result.attributes, result.attributes.get("fit_check", {})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from headcount._disk import replacing
 from headcount.engines import Status
@@ -34,8 +35,6 @@ from headcount.report._payload import has_margins, payload, time_labels
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-
-    import pandas as pd
 
     from headcount.io import Result
 
@@ -99,8 +98,6 @@ def write(
 
 def _old_matrix(result: Result) -> pd.DataFrame | None:
     """The old matrix of a table with two margins, from ``changes`` in its folder; None where there is none."""
-    import pandas as pd
-
     if result.path is None or not has_margins(result):
         return None
     file = result.path.parent / "changes.csv"
@@ -125,7 +122,6 @@ def with_forecast(result: Result) -> Result:
     told = ahead.attributes.get("forecast")
     if told is None or ahead.times[0] != result.times[-1] or ahead.level != result.level:
         return result  # the forecast of an earlier run
-    import pandas as pd
 
     later = ahead.nodes[ahead.nodes["time"] != result.times[-1]]
     nodes = pd.concat([result.nodes, later], ignore_index=True)

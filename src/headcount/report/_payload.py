@@ -12,6 +12,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from headcount.dates import readable
 from headcount.plot._places import EARTH, graticule, ground, lines_on, places
@@ -21,8 +22,6 @@ from headcount.report._background import Background
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    import pandas as pd
 
     from headcount.io import Result
     from headcount.plot._places import Box, Places
@@ -100,23 +99,19 @@ def _sums(result: Result, cells: list[Hashable]) -> dict[str, Any] | None:
     if result.sums is None or not trust(result).ranges:
         return None
     place = {cell: k for k, cell in enumerate(result.cells)}
-    kept = [place[cell] for cell in cells]
-    sums = result.sums
-    tables = {
-        "into": sums.into[:, kept],
-        "out": sums.out[:, kept],
-        "net": sums.net[:, kept],
-    }
-    lines = {
-        name: [_short(v, 3) for v in values.tolist()]
-        for name, values in (("present", sums.present), ("moved", sums.moved))
-    }
+    kept, sums = [place[cell] for cell in cells], result.sums
+    tables = {"into": sums.into[:, kept], "out": sums.out[:, kept], "net": sums.net[:, kept]}
+    tables |= {"present": sums.present, "moved": sums.moved, "whole": sums.whole}
     if len(kept) ** 2 <= MOST_PAIRS:
-        tables["pairs"] = sums.pairs[kept][:, kept]
-        if sums.through is not None:
-            tables["through"] = sums.through[kept][:, kept]
-    made = {name: [[_short(v, 3) for v in row] for row in table.tolist()] for name, table in tables.items()}
-    return {"pairs": None, "through": None, **lines, **made, "whole": _short(float(sums.whole), 3)}
+        pairs = {"pairs": sums.pairs, "through": sums.through}
+        tables |= {name: sd[kept][:, kept] for name, sd in pairs.items() if sd is not None}
+
+    def short(values: Any) -> Any:
+        return list(map(short, values)) if isinstance(values, list) else _short(values, 3)
+
+    return {"pairs": None, "through": None} | {
+        name: short(np.asarray(sd).tolist()) for name, sd in tables.items()
+    }
 
 
 def _size(result: Result) -> dict[str, Any] | None:
