@@ -26,7 +26,7 @@ from headcount.posterior._routes import Individuals
 from headcount.posterior._stored import StoredPosterior, load
 from headcount.posterior.dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
 from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, total_law
-from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
+from headcount.posterior.doubt import AT_ONCE, EVERYBODY, SHARE, flow_doubt, unknown_rate
 from headcount.posterior.fit_check import FitCheck, fit_check
 from headcount.posterior.interval import quantiles, sd_of, tails
 from headcount.posterior.result import Result, Summary, group_frame, open_frame, pictures, to_frame
@@ -169,17 +169,17 @@ class Posterior(Answers):
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         problem, core = self._at_found_sizes(self.problem)
         found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
-        far = far_from_past(self)
-        if far:
-            words = f"{far[0].upper()}{far[1:]}. {AT_ONCE}. {found.verdict}"
-            found = replace(
-                found,
-                agrees=None if found.agrees else found.agrees,
-                verdict=words,
-                doubts=(far, *found.doubts),
-                advice=(AT_ONCE, *found.advice),
-            )
-        return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
+        rate = unknown_rate(self.problem, self.population.mean)
+        for doubt, advice in ((far_from_past(self), AT_ONCE), (EVERYBODY if rate else "", SHARE)):
+            if doubt:
+                found = replace(
+                    found,
+                    agrees=None if found.agrees else found.agrees,
+                    verdict=f"{doubt[0].upper()}{doubt[1:]}. {advice}. {found.verdict}",
+                    doubts=(doubt, *found.doubts),
+                    advice=(advice, *found.advice),
+                )
+        return found
 
     def _at_found_sizes(self, problem: Problem) -> tuple[Problem, ClosedProblem | None]:
         """A problem like this posterior's with the sizes that were found in place of those that are not known.
@@ -205,13 +205,14 @@ class Posterior(Answers):
         if sizes is None:
             sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
         return PopulationEstimate.of(
-            sizes, known=False, point=not self.beliefs.has_spread, note=self._size_note()
+            sizes, known=False, point=not self.beliefs.has_spread, note=self._size_note(sizes.mean)
         )
 
-    def _size_note(self) -> str:
+    def _size_note(self, found: float) -> str:
         """What the data leave open about the number of individuals."""
         told = self.diagnostics.get("size_note", "")
-        return EVERYBODY + told if unknown_rate(self.problem) else told
+        everybody = f"{EVERYBODY[0].upper()}{EVERYBODY[1:]}. "
+        return everybody + told if unknown_rate(self.problem, found) else told
 
     def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
         """The same posterior with so many draws more behind its sds and evidence, without inferring again.

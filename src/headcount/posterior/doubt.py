@@ -36,7 +36,10 @@ LEAST_CONTRACTION = 0.5
 FEWEST_DRAWS = 10.0
 """Effective draws of the parameters below which their spread is known to no better than a quarter."""
 FEWEST_MOVES = 24.0
-"""Moves that must have been seen (of tags, or in a survey) to speak of moves that are seen: shares are then known to .1."""
+"""Moves that must have been seen (of tags, or in a survey) to speak of moves that are seen: shares are then known to .1. A reading y with
+error variance v tells as much as y²/(y + v) of them."""
+RULED_OUT = 4.5
+"""Nats by which the law of N must hold twice the number that was found for less probable, to rule it out: three standard deviations."""
 MOST_NAMED = 3
 """Parameters that one sentence names."""
 
@@ -49,7 +52,7 @@ class Advice:
     ----------
     kind
         ``"tags"``, ``"flows"`` (a survey of them), ``"prior"``, ``"law"`` (moves that are given, not learned), ``"dispersion"``,
-        ``"noise"``, ``"parameters"`` (their uncertainty) or ``"data"``.
+        ``"noise"``, ``"rate"`` (the share that is counted), ``"parameters"`` (their uncertainty) or ``"data"``.
     call
         What to write.
     words
@@ -76,6 +79,7 @@ _KINDS = {
     "law": "a given law of moves",
     "dispersion": "a dispersion",
     "noise": "another noise",
+    "rate": "the share that is counted",
     "parameters": "posteriors that include the parameters' uncertainty",
     "data": "more counts",
 }
@@ -128,6 +132,8 @@ class Learned:
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
     integrates: bool = False
     """Whether moves and a dispersion learned beside them would be integrated over under a neutral prior."""
+    leans: tuple[str, ...] = ()
+    """Why a Gaussian around the estimates is no answer of the counts: a prior of the user's that holds or pulls them, a ridge."""
     homes: bool = False
     """Whether a fidelity to homes was learned, of which counts tell by their scatter alone."""
     integral: Any = field(default=None, repr=False)
@@ -138,16 +144,27 @@ class Learned:
 
 def flows_seen(problem: Problem) -> bool:
     """Whether more than counts of single variables tells moves: positions of tags after their first, or tables of several variables."""
-    moves = sum(float(np.sum(site.noise.counts)) for site in problem.sites if len(site.scope) > 1)
+    moves = sum(_moves_read(site.noise) for site in problem.sites if len(site.scope) > 1)
     moves += sum(one.moves for by_group in problem.records.values() for one in by_group.values())
     return moves >= FEWEST_MOVES
 
 
-def unknown_rate(problem: Problem) -> bool:
-    """Whether the number of individuals is unknown and no count says which share of them it sees: all are then taken to be seen."""
+def _moves_read(noise: Observation) -> float:
+    """How many moves that are seen one by one tell as much as readings of flows."""
+    y = np.maximum(noise.implied(), 0.0)
+    (low, variance), (high, _) = noise.moments(y), noise.moments(y + 1.0)
+    error = variance / np.maximum(high - low, np.finfo(float).tiny) ** 2
+    return float(np.sum(np.divide(y**2, y + error, out=np.zeros_like(y), where=(y > 0) & np.isfinite(error))))
+
+
+def unknown_rate(problem: Problem, found: float) -> bool:
+    """Whether no count says which share of all individuals it sees (all are then taken to be seen), and twice those found are possible."""
     if problem.size_known or problem.opens or not problem.sites:
         return False
-    return all(_counts_everybody(site.noise) for site in problem.sites)
+    if not all(_counts_everybody(site.noise) for site in problem.sites):
+        return False
+    once, twice = problem.population.log_pmf(np.ceil([found, 2.0 * found]))
+    return not twice <= once - RULED_OUT
 
 
 def _counts_everybody(noise: Observation) -> bool:
@@ -170,7 +187,12 @@ def flow_doubt(problem: Problem, estimate: DispersionEstimate | None) -> str:
     return ONLY_SCATTER if scatters and not flows_seen(problem) else ""
 
 
-EVERYBODY = "Assumes that everybody is counted (no rate or detection is given): if half are, N doubles. "
+SHARE = Advice(
+    "rate",
+    "hc.Poisson(counts, rate=share) or hc.Problem(model, hc.About(number, sd=error), counts)",
+    "Say which share is counted, or what is known of the number",
+)
+EVERYBODY = "assumes that everybody is counted (no rate or detection is given): if half are, N doubles"
 """What is said first of an unknown number of individuals without a rate."""
 
 
@@ -273,6 +295,7 @@ def doubts_of(
         doubts.append(
             f"at the edge: {named(learned.edge)} ran off (some moves are never or always made), which counts alone rarely justify"
         )
+    doubts += learned.leans
     if learned.integral is not None:
         doubts += _prior_doubts(learned.integral)
     churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
