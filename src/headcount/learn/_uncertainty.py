@@ -117,7 +117,7 @@ OPEN_LOG_ODDS = 6.0
 every larger weight as probable."""
 FEW_WIDE = 0.1
 """Share of moves whose probabilities may have errors beyond `WIDE` without being integrated over."""
-ON_A_RIDGE = f"moves are told too badly for a Gaussian around the estimates (errors of log-odds above {WIDE:g}, or a probability at an edge)"
+ON_A_RIDGE = f"moves are told too badly for a Gaussian around the estimates (log-odds to {WIDE:g} at best, or probabilities at an edge)"
 """Where moves are not integrated over although a Gaussian does not describe them."""
 GIVEN = "given with the model"
 """What is said of parameters where none was learned but an initial law that is integrated over."""

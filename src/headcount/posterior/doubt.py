@@ -8,7 +8,7 @@ counts with as many parameters as counts says nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,8 @@ FAR_BELOW = 0.5
 """Scatter around learned parameters, in that of the model, below which the fit is closer than chance allows."""
 SCATTER_GAIN = 2.0
 """Nats of evidence from which an estimated dispersion is one that the data need: less is what independent individuals give by chance."""
+OTHER_LEVEL = 0.01
+"""p-value below which another cause of movement is taken to be wanted."""
 LEAST_CONTRACTION = 0.5
 """1 − posterior/prior variance of the log-odds of moves below which the prior holds more than half of what is said of them."""
 FEWEST_DRAWS = 10.0
@@ -52,7 +54,7 @@ class Advice:
     ----------
     kind
         ``"tags"``, ``"flows"`` (a survey of them), ``"prior"``, ``"law"`` (moves that are given, not learned), ``"dispersion"``,
-        ``"noise"``, ``"rate"`` (the share that is counted), ``"parameters"`` (their uncertainty) or ``"data"``.
+        ``"noise"``, ``"rate"`` (the share that is counted), ``"sums"`` (of flows), ``"parameters"`` (their uncertainty) or ``"data"``.
     call
         What to write.
     words
@@ -80,6 +82,7 @@ _KINDS = {
     "dispersion": "a dispersion",
     "noise": "another noise",
     "rate": "the share that is counted",
+    "sums": "sums of flows",
     "parameters": "posteriors that include the parameters' uncertainty",
     "data": "more counts",
 }
@@ -92,6 +95,8 @@ class Churn:
     share: float
     log_odds_error: float
     """Standard error of log(share/(1 − share)), for individuals that scatter as the model says; infinite where the means tell nothing."""
+    other: float = 1.0
+    """p-value of the test whether more stay, or more go anywhere, than the model says, by counts' means, flows and tags."""
 
     @property
     def identified(self) -> bool:
@@ -101,7 +106,7 @@ class Churn:
     def widened(self, dispersion: float) -> Churn:
         """The same where counts scatter so many times more than the model says."""
         factor = max(dispersion, 1.0) if np.isfinite(dispersion) else 1.0
-        return Churn(self.share, self.log_odds_error * float(np.sqrt(factor)))
+        return replace(self, log_odds_error=self.log_odds_error * float(np.sqrt(factor)))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """The shares that the means of counts allow."""
@@ -231,6 +236,11 @@ INTEGRATED_DISPERSION = Advice(
     'hc.fit(..., dispersion="estimate") (--dispersion estimate)',
     "a dispersion, integrated over together with the moves under a neutral prior, widens the intervals by what neither tells of the other",
 )
+SUMS = Advice(
+    "sums",
+    "post.total({(time, next): weights})",
+    "most flows are too few individuals for their ranges to be called reliable; sums over cells or times are more",
+)
 INTEGRATE = Advice(
     "parameters",
     'hc.fit(..., standard_errors=True, parameters="integrated")',
@@ -300,9 +310,11 @@ def doubts_of(
         doubts += _prior_doubts(learned.integral)
     churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
     if (learned.moves or learned.homes) and not (seen and churn is None):
-        few = learned.integral is not None or learned.integrates or learned.homes
-        noisy = few and not seen and not all(site.noise.exact for site in problem.sites)
-        doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * noisy
+        noisy = learned.homes or (
+            (learned.integral is not None or learned.integrates)
+            and not all(site.noise.exact for site in problem.sites)
+        )
+        doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * (noisy and not seen)
     if doubts and not advice:
         advice += more_information(problem) if learned.moves or learned.homes else [_MORE_DATA]
         if learned.moves and learned.integrates and problem.dispersion is None:
@@ -311,8 +323,8 @@ def doubts_of(
 
 
 FROM_NOISE = (
-    "the counts are few and noisy: how many move is told by a scatter that is small beside that of the noise, and leans on what is said of "
-    "both"
+    "the counts are few and noisy, or tell of homes by their scatter alone: how many move is told by a scatter that is small beside that "
+    "of the noise or of a dispersion, and leans on what is said of both"
 )
 """Few noisy counts do not earn agreement: of 36 simulated worlds 6 were told that all is well, and 3 of them were wrong; where only what
 was integrated was withheld, 1 of 1 (``benchmarks/ridges.py``, 2026-11-18)."""
@@ -351,9 +363,15 @@ def _churn_doubts(churn: Churn | None, estimate: DispersionEstimate | None) -> l
     if churn is None:
         both = "moves and a dispersion were both learned from the scatter of the same counts"
         return [] if estimate is None or estimate.gain < SCATTER_GAIN else [both]
+    doubts = []
+    if churn.other < OTHER_LEVEL:
+        doubts.append(
+            f"more stay, or fewer go far, than the model says, or the reverse (p = {churn.other:.1g}): a cause of movement is missing"
+        )
     if churn.identified:
-        return []
+        return doubts
     return [
+        *doubts,
         "how many move is read off the scatter of the counts, which a dispersion or a missing cause changes as well: their means allow "
-        f"that {churn}"
+        f"that {churn}",
     ]
