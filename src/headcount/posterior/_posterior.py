@@ -169,7 +169,10 @@ class Posterior(Answers):
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         problem, core = self._at_found_sizes(self.problem)
-        found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
+        sizes = sum(not law.is_known for _, law in self.problem.kinds.values())
+        found = fit_check(
+            problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate, sizes=sizes
+        )
         rate = unknown_rate(self.problem, self.population.mean)
         for doubt, advice in ((far_from_past(self), AT_ONCE), (EVERYBODY if rate else "", SHARE)):
             if doubt:
