@@ -104,18 +104,15 @@ def _matrices(family: Family, posterior: Posterior, x: Array) -> Callable[[Array
     count = len(model.variables) - 1
     if count < 1 or len(model.states[model.variables[0]]) > MOST_CELLS:
         return None
-    means = [np.maximum(np.asarray(posterior.beliefs.mean((v,)), dtype=float), 0.0) for v in model.variables]
-    shares = [
-        n / max(n.sum(), np.finfo(float).tiny) for n in means[:-1]
-    ]  # not of the counts that a step is held against
+    before = [posterior.beliefs.mean((v,)) for v in model.variables[:-1]]  # not what a step is held against
 
     def matrices(change: Array) -> list[Array]:
         made = moves.component.matrices((x + change[:-OTHER_CAUSES])[moves.where])
         made = made if isinstance(made, list) else [made] * count
         stay, anywhere = change[-OTHER_CAUSES:]
         return [
-            (1.0 - stay - anywhere) * np.asarray(dense(m)) + stay * np.eye(len(to)) + anywhere * to
-            for m, to in zip(made, shares, strict=True)
+            (1.0 - stay - anywhere) * np.asarray(dense(m)) + stay * np.eye(len(n)) + anywhere * n / n.sum()
+            for m, n in zip(made, before, strict=True)
         ]
 
     return matrices

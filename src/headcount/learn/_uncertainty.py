@@ -223,12 +223,8 @@ def _leans(point: Evaluation, information: Information, family: Family) -> tuple
     :math:`\chi^2_K`: it is so where prior and counts tell the same.
     """
     prior, first = point.objective.prior_information(point.x), family.find(Initial)
-    slope = np.concatenate(
-        [
-            np.zeros(0),
-            *(c.prior_gradient(p) for c, p in zip(family.components, family.split(point.x), strict=True)),
-        ]
-    )
+    parts = zip(family.components, family.split(point.x), strict=True)
+    slope = np.concatenate([np.zeros(0), *(c.prior_gradient(p) for c, p in parts)])
     if first is not None:  # under a flat prior, which the first counts meet one by one
         prior[first.where], prior[:, first.where], slope[first.where] = 0.0, 0.0, 0.0
     if not prior.any():

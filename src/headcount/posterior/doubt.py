@@ -231,11 +231,6 @@ DISPERSION = Advice(
     'dispersion="estimate" (--dispersion estimate)',
     "Where individuals move together, or moves vary between steps, an estimated dispersion learns how much, and widens the intervals",
 )
-INTEGRATED_DISPERSION = Advice(
-    "dispersion",
-    'hc.fit(..., dispersion="estimate") (--dispersion estimate)',
-    "a dispersion, integrated over together with the moves under a neutral prior, widens the intervals by what neither tells of the other",
-)
 SUMS = Advice(
     "sums",
     "post.total({(time, next): weights})",
@@ -318,7 +313,7 @@ def doubts_of(
     if doubts and not advice:
         advice += more_information(problem) if learned.moves or learned.homes else [_MORE_DATA]
         if learned.moves and learned.integrates and problem.dispersion is None:
-            advice.append(INTEGRATED_DISPERSION)
+            advice.append(DISPERSION)
     return doubts, advice
 
 
