@@ -24,8 +24,8 @@ FEWER = {"geese, mobile": 8, "30 precincts": 8, "patients": 3, "geese, sticky, t
 """Worlds of kinds that take 10 s each and more: all worlds take some 10 minutes of one core."""
 HELD = ("geese, sticky", "geese, mobile", "patients", "nothing left out", "the wrong noise")
 """Kinds whose truth the prior and the model hold once the advice was followed: moves that vary around one matrix, or given ones."""
-FIRST_SEED = 8600
-"""None of these worlds was looked at while the library was changed (seeds 8100 to 8111 were)."""
+FIRST_SEED = 8700
+"""None of these worlds was looked at while the library was changed (seeds 8100 to 8111 were, and 8600 to 8611 once)."""
 LEVEL = 0.9
 MOST_ROUNDS = 4
 """Pieces of advice that are followed, at most."""

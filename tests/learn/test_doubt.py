@@ -7,7 +7,7 @@ import pytest
 
 import headcount as hc
 from headcount.learn._result import distance
-from headcount.posterior.doubt import Churn
+from headcount.posterior.doubt import Churn, flows_seen
 from headcount.posterior.result import provenance
 
 
@@ -148,6 +148,29 @@ def test_an_unknown_number_without_a_rate_says_first_that_everybody_is_counted()
     assert "Assumes that everybody is counted" in repr(assumed)
     assert assumed.population.note.startswith("Assumes that everybody is counted")
     assert "everybody" not in told.fit_check.verdict + told.population.note
+    assert assumed.fit_check.agrees is None
+    assert assumed.fit_check.advice[0].kind == "rate"
+    assert not any(assumed.node(t).reliable.any() for t in range(4))
+    assert told.fit_check.agrees
+    assert told.node(0).reliable.all()
+
+
+@pytest.mark.parametrize(("sd", "everybody"), [(10, False), (100, True)])
+def test_what_is_known_of_the_number_may_rule_out_that_half_are_counted(sd: float, everybody: bool) -> None:
+    """About 140 ± 10 are told by a census; of 140 ± 100 the counts alone tell, and nothing is said of whom they see."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.8, 0.2], [0.2, 0.8]], length=4)
+    seen = hc.Poisson(np.random.default_rng(0).poisson(70, (4, 2)).astype(float))
+    check = hc.infer(hc.Problem(chain, hc.About(140, sd=sd), seen)).fit_check
+    assert ("everybody" in check.verdict) == everybody
+    assert check.agrees is (None if everybody else True)
+
+
+@pytest.mark.parametrize(("sd", "seen"), [(300.0, False), (20.0, True)])
+def test_a_survey_tells_moves_by_what_it_tells_not_by_being_there(sd: float, seen: bool) -> None:
+    """Readings of some 100 individuals with an error of 300 each tell next to nothing of them."""
+    read = hc.Gaussian(np.full((3, 3), 100.0), sd=sd, on=(0, 1))
+    chain = hc.MarkovChain([0.5, 0.3, 0.2], np.full((3, 3), 1 / 3), length=3)
+    assert flows_seen(hc.Problem(chain, 900, [hc.Poisson(np.full((3, 3), 300.0)), read])) == seen
 
 
 def test_a_weight_that_runs_off_has_a_one_sided_posterior_and_is_named() -> None:
@@ -244,3 +267,83 @@ def test_a_model_without_staying_is_not_believed_at_equilibrium(seed: int, surve
     assert low < 1 - sum(np.trace(table) for table in flows) / 27_000 < high
     assert check.agrees is None
     assert check.advice[0].kind == "tags"
+
+
+def away_from_equilibrium(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same features, and exact counts of 3 000 individuals that begin anywhere."""
+    features, _ = at_equilibrium(seed)
+    p = np.exp(np.tensordot([1.5, 0.7, 1.2], features, 1))
+    rng = np.random.default_rng([1, seed])
+    start = rng.dirichlet(np.full(6, 2.0))
+    chain = hc.MarkovChain(start, p / p.sum(axis=1, keepdims=True), length=10)
+    return features, np.asarray(hc.simulate.population(chain, 3000, rng=rng).counts, dtype=float)
+
+
+def test_a_prior_that_the_counts_contradict_is_not_believed() -> None:
+    """A ridge of 100 (weights of 0 ± 0.1, where 1.5, 0.7 and 1.2 are true) pulls; one of 1 hardly does, and the check agrees."""
+    features, counts = away_from_equilibrium(1)
+    problem = hc.Problem(hc.MarkovChain(None, np.full((6, 6), 1 / 6), length=10), 3000, hc.Exact(counts))
+    strong, weak = (
+        hc.fit(hc.LogisticChain(features, ridge=ridge), problem, progress=False).posterior
+        for ridge in (100.0, 1.0)
+    )
+    assert strong.fit_check.agrees is None
+    assert "standard errors away from what the counts tell" in strong.fit_check.verdict
+    assert not strong.edge(0, 1).reliable.any()
+    assert weak.fit_check.agrees
+    # what is not reliable in an agreeing fit has its reason, and what would help
+    assert ("sums" in [advice.kind for advice in weak.fit_check.advice]) == (
+        "too few individuals" in weak.fit_check.verdict
+    )
+
+
+def test_a_prior_that_says_more_than_the_counts_is_named() -> None:
+    """A ridge of 10⁵ at the true weights pulls nowhere: still it is the prior that tells them."""
+    features, counts = away_from_equilibrium(1)
+    problem = hc.Problem(hc.MarkovChain(None, np.full((6, 6), 1 / 6), length=10), 3000, hc.Exact(counts))
+    names = ("stay", "near", "habitat")
+    centre = dict(zip(names, (1.5, 0.7, 1.2), strict=True))
+    setting = hc.LogisticChain(features, ridge=1e5, prior=centre, names=list(names))
+    check = hc.fit(setting, problem, progress=False).posterior.fit_check
+    assert check.agrees is None
+    assert "the prior that was given tells more than the counts" in check.verdict
+
+
+@pytest.mark.parametrize(("cells", "prior"), [(3, None), (5, "neutral")])
+def test_moves_on_a_ridge_that_is_not_integrated_are_not_believed(cells: int, prior: str | None) -> None:
+    """The plain maximum where it was asked for, and free matrices of more parameters than are integrated over."""
+    rng = np.random.default_rng([4, 3])
+    p = 0.5 * np.eye(cells) + 0.5 * rng.dirichlet(np.ones(cells), cells)
+    start = rng.dirichlet(np.full(cells, 5.0))
+    world = hc.simulate.population(hc.MarkovChain(start, p, length=31), 5000, rng=rng)
+    blank = hc.MarkovChain(None, np.full((cells, cells), 1 / cells), length=31)
+    problem = hc.Problem(blank, 5000, hc.Exact(np.asarray(world.counts)))
+    post = hc.fit(hc.TabularChain(), problem, strict=False, prior=prior, progress=False).posterior  # type: ignore[arg-type]
+    assert post.fit_check.agrees is None
+    assert "too badly for a Gaussian" in post.fit_check.verdict
+    assert not post.edge(0, 1).reliable.any()
+
+
+def test_tags_that_contradict_the_model_are_seen() -> None:
+    """Distance alone explains counts at equilibrium, and how many stay; where those went who moved is seen of sixty tags."""
+    features, flows = at_equilibrium(1)
+    rng = np.random.default_rng(3)
+    rows = []
+    for tag in range(60):
+        at = int(rng.choice(6, p=flows[0].sum(axis=1) / 3000))
+        rows.append((tag, 0, at))
+        for t, table in enumerate(flows):
+            at = int(rng.choice(6, p=table[at] / table[at].sum()))
+            rows.append((tag, t + 1, at))
+    tags = hc.Tracks({name: [row[k] for row in rows] for k, name in enumerate(("id", "time", "cell"))})
+    counts = np.stack([flows[0].sum(axis=1), *(table.sum(axis=0) for table in flows)]).astype(float)
+    problem = hc.Problem(
+        hc.MarkovChain(None, np.full((6, 6), 1 / 6), length=10), 3000, [hc.Exact(counts), tags]
+    )
+    wrong, right = (
+        hc.fit(hc.LogisticChain(kept), problem, progress=False).posterior.fit_check
+        for kept in (features[1:], features)
+    )
+    assert wrong.churn.other < 0.01 < right.churn.other
+    assert "a cause of movement is missing" in wrong.verdict
+    assert right.agrees

@@ -5,13 +5,15 @@ Given the counts before a step, those after it have the mean :math:`n_t P(x)` an
 
 .. math:: J = \sum_t F_t^\top (C_t + D_t)^{-1} F_t ,
 
-D the variance of the noise; so do flows that were counted, and tagged individuals. To x belongs one more parameter :math:`\lambda` of
-nobody's model: a share of those who move stays instead, :math:`(1 - \lambda) P + \lambda I`. It leaves a stationary law as it is, so that
-counts at equilibrium, which tell the weights of a model without staying well, do not pass for knowledge of how many move. Where counts are
-exact their residuals say which :math:`\lambda` they want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`,
-and so do tags; by how much that would change the share that moves is part of its error. What J leaves open about the share that moves,
-:math:`c = \sum_{t,i} n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`, is left to the scatter, which tells it only where nothing else makes counts
-scatter. A dispersion multiplies C and divides J.
+D the variance of the noise; so do flows that were counted, and tagged individuals. To x belong two more parameters :math:`\lambda` of
+nobody's model: a share stays instead, and a share goes anywhere, :math:`(1 - \lambda_1 - \lambda_2) P + \lambda_1 I + \lambda_2 1 m^\top`
+with m the shares of the cells before the step. They leave a stationary law as it is, so that counts at equilibrium, which tell the
+weights of a model without staying well, do not pass for knowledge of how many move. Where counts are exact their residuals say which
+:math:`\lambda` they want, :math:`J^+ \sum_t F_t^\top (C_t + D_t)^{-1} (n_{t+1} - n_t P)`, and so do tags; by how much :math:`\lambda_1`
+would change the share that moves is part of its error, and :math:`u^\top A^{-1} u \sim \chi^2`, u the score of :math:`\lambda` and A the
+information about it beside x, tests whether they want any. What J leaves open about the share that moves, :math:`c = \sum_{t,i}
+n_t(i)\,(1 - P_{ii}) / \sum_{t,i} n_t(i)`, is left to the scatter, which tells it only where nothing else makes counts scatter. A
+dispersion multiplies C and divides J.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from functools import reduce
 from itertools import pairwise
 
 import numpy as np
+from scipy.special import chdtrc
 
 from headcount._types import Array, Scope
 from headcount.engines import Posterior
@@ -39,6 +42,8 @@ NOT_TOLD = 1e-9
 """Share of the largest information below which the means tell nothing: rounding of differences."""
 IN_MODEL = 1e-6
 """Share of the information about λ that is left beside x below which the model has λ already: rounding of differences."""
+OTHER_CAUSES = 2
+"""Numbers λ: more who stay, more who go anywhere."""
 MOST_CELLS = 300
 """Cells up to which it is computed: covariances of steps are dense."""
 
@@ -49,7 +54,7 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
     None where it is not a question: no chain with the same cells at all times whose moves were learned, hidden states, groups, or more
     than `MOST_CELLS` cells.
     """
-    size, moved, present = len(x) + 1, 0.0, 0.0
+    size, moved, present = len(x) + OTHER_CAUSES, 0.0, 0.0
     information, score, slope = np.zeros((size, size)), np.zeros(size), np.zeros(size)
     for family, posterior in zip(families, posteriors, strict=True):
         matrices = _matrices(family, posterior, x)
@@ -67,18 +72,26 @@ def churn_by_means(families: Sequence[Family], posteriors: Sequence[Posterior], 
         told, pull = _of_tags(posterior, here, beside)
         information, score = information + told, score + pull
     share = moved / present
-    values, vectors = np.linalg.eigh(information)
-    along = vectors.T @ (slope / present)
+    staying = slice(0, len(x) + 1)
+    values, vectors = np.linalg.eigh(information[staying, staying])
+    along = vectors.T @ (slope[staying] / present)
     floor = NOT_TOLD * max(float(values.max(initial=0.0)), np.finfo(float).tiny)
-    known = np.maximum(values, floor)
-    variance = float(np.sum(along**2 / known))
-    # λ that the model's own parameters do not make already; of a free matrix there is none
-    own = np.linalg.pinv(information[:-1, :-1], rcond=NOT_TOLD, hermitian=True) @ information[:-1, -1]
-    apart = float(information[-1, -1] - information[-1, :-1] @ own)
-    pulled = float(score[-1] - score[:-1] @ own) if apart > IN_MODEL * information[-1, -1] else 0.0
-    wanted = slope[-1] / present * pulled / max(apart, np.finfo(float).tiny)
+    variance = float(np.sum(along**2 / np.maximum(values, floor)))
+    # λ beside x, along directions that the model's own parameters do not make already; of a free matrix there are none
+    mine, theirs = np.split(information[:, len(x) :], [len(x)])
+    own = np.linalg.pinv(information[: len(x), : len(x)], rcond=NOT_TOLD, hermitian=True) @ mine
+    unit = np.sqrt(np.maximum(np.diag(theirs), np.finfo(float).tiny))
+    apart = (theirs - mine.T @ own) / np.outer(unit, unit)
+    pulled = (score[len(x) :] - own.T @ score[: len(x)]) / unit
+    wanted = slope[len(x)] / present * pulled[0] / (apart[0, 0] * unit[0]) if apart[0, 0] > IN_MODEL else 0.0
+    known, turned = np.linalg.eigh(apart)
+    free = known > IN_MODEL
+    other = (
+        float(chdtrc(free.sum(), np.sum((turned.T @ pulled)[free] ** 2 / known[free]))) if free.any() else 1.0
+    )
     odds = share * (1.0 - share)
-    return Churn(float(share), float(np.hypot(np.sqrt(variance), wanted) / odds) if odds > 0 else np.inf)
+    error = float(np.hypot(np.sqrt(variance), wanted) / odds) if odds > 0 else np.inf
+    return Churn(float(share), error, other)
 
 
 def _matrices(family: Family, posterior: Posterior, x: Array) -> Callable[[Array], list[Array]] | None:
@@ -91,11 +104,16 @@ def _matrices(family: Family, posterior: Posterior, x: Array) -> Callable[[Array
     count = len(model.variables) - 1
     if count < 1 or len(model.states[model.variables[0]]) > MOST_CELLS:
         return None
+    before = [posterior.beliefs.mean((v,)) for v in model.variables[:-1]]  # not what a step is held against
 
     def matrices(change: Array) -> list[Array]:
-        made = moves.component.matrices((x + change[:-1])[moves.where])
+        made = moves.component.matrices((x + change[:-OTHER_CAUSES])[moves.where])
         made = made if isinstance(made, list) else [made] * count
-        return [(1.0 - change[-1]) * np.asarray(dense(m)) + change[-1] * np.eye(m.shape[0]) for m in made]
+        stay, anywhere = change[-OTHER_CAUSES:]
+        return [
+            (1.0 - stay - anywhere) * np.asarray(dense(m)) + stay * np.eye(len(n)) + anywhere * n / n.sum()
+            for m, n in zip(made, before, strict=True)
+        ]
 
     return matrices
 

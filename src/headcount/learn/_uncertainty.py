@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import null_space
-from scipy.special import logit
+from scipy.special import chdtri, logit
 
 from headcount._types import Array
 from headcount.engines import Posterior, Status
@@ -58,7 +58,7 @@ from headcount.learn._populations import Fidelities
 from headcount.observe import Problem
 from headcount.population import DispersionEstimate, Overdispersion
 from headcount.posterior import IntegratedBeliefs, MixtureBeliefs
-from headcount.posterior.doubt import Learned
+from headcount.posterior.doubt import LEAST_CONTRACTION, Learned, named
 from headcount.tables import Domain, Scope
 
 FIRST_STEP = 0.1
@@ -83,6 +83,8 @@ CURVATURE_ERROR = 0.3
 a second difference of 0.01 are 4 %, and their squares vary."""
 PRIOR_SHARE = 0.9
 """Share of the information along a direction above which the prior, not the data, makes the estimate."""
+PULL_LEVEL = 0.05
+"""Probability of a pull of a right prior's beyond which it is in doubt; smaller unless prior and counts tell the same."""
 EDGE = 1e-2
 """Expected individuals in all below which a probability counts as zero: bringing it there changes the evidence by about as many nats."""
 MOST_DIFFERENCES = 3
@@ -113,6 +115,10 @@ LARGEST_LOG_ODDS = 15.0
 OPEN_LOG_ODDS = 6.0
 """Log-odds of a weight (one move in 400) beyond which a standard error above `LONGEST_SPREAD` means that it runs off: the counts then leave
 every larger weight as probable."""
+FEW_WIDE = 0.1
+"""Share of moves whose probabilities may have errors beyond `WIDE` without being integrated over."""
+ON_A_RIDGE = f"moves are told too badly for a Gaussian around the estimates (log-odds to {WIDE:g} at best, or probabilities at an edge)"
+"""Where moves are not integrated over although a Gaussian does not describe them."""
 GIVEN = "given with the model"
 """What is said of parameters where none was learned but an initial law that is integrated over."""
 TANGENT_STEP = 1e-4
@@ -201,20 +207,49 @@ class Information(Saved):
         return notes
 
 
+def _held_by_prior(information: Information, prior: Array, share: float) -> tuple[int, Array]:
+    """Along how many directions a prior holds more than this share of the information, and how much every parameter moves along them."""
+    values, vectors = np.linalg.eigh(0.5 * (information.inverse + information.inverse.T))
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    held, turned = np.linalg.eigh(root.T @ prior @ root)
+    return int((held > share).sum()), np.sqrt(np.sum((root @ turned[:, held > share]) ** 2, axis=1))
+
+
+def _leans(point: Evaluation, information: Information, family: Family) -> tuple[str, ...]:
+    r"""Whether a prior of the user's tells more than the counts, or pulls the estimates away from what the counts tell.
+
+    With g the slope of the log prior at the estimate, H the information of prior and counts together, the counts alone would have it
+    :math:`\sqrt{g^\top H^{-1} g}` standard errors away. Where the prior holds the truth that square is at most a quarter of
+    :math:`\chi^2_K`: it is so where prior and counts tell the same.
+    """
+    prior, first = point.objective.prior_information(point.x), family.find(Initial)
+    parts = zip(family.components, family.split(point.x), strict=True)
+    slope = np.concatenate([np.zeros(0), *(c.prior_gradient(p) for c, p in parts)])
+    if first is not None:  # under a flat prior, which the first counts meet one by one
+        prior[first.where], prior[:, first.where], slope[first.where] = 0.0, 0.0, 0.0
+    if not prior.any():
+        return ()
+    count, weight = _held_by_prior(information, prior, 1.0 - LEAST_CONTRACTION)
+    names = [family.names[k] for k in np.argsort(-weight, kind="stable") if weight[k] > 0]
+    found = [f"the prior that was given tells more than the counts about {named(names)}"] if count else []
+    shift = float(slope @ information.inverse @ slope)
+    if shift > chdtri(np.count_nonzero(prior.any(axis=1)), PULL_LEVEL) / 4:
+        found.append(
+            f"the prior that was given pulls the estimates {np.sqrt(shift):.2g} standard errors away from what the counts tell"
+        )
+    return tuple(found)
+
+
 def prior_note(information: Information, prior: Array, names: Sequence[str]) -> list[str]:
     """What rests on the prior alone: directions along which it holds more than `PRIOR_SHARE` of the information."""
     if not np.any(prior):
         return []
-    share, vectors = np.linalg.eigh(0.5 * (information.inverse + information.inverse.T))
-    root = vectors * np.sqrt(np.maximum(share, 0.0))
-    held, turned = np.linalg.eigh(root.T @ prior @ root)
-    alone = held > PRIOR_SHARE
-    if not alone.any():
+    alone, weight = _held_by_prior(information, prior, PRIOR_SHARE)
+    if not alone:
         return []
-    weight = np.sqrt(np.sum((root @ turned[:, alone]) ** 2, axis=1))
     most = [names[k] for k in np.argsort(-weight, kind="stable")[:3]]
     return [
-        f"the data do not identify {int(alone.sum())} of {len(names)} directions: there the prior holds more than "
+        f"the data do not identify {alone} of {len(names)} directions: there the prior holds more than "
         f"{PRIOR_SHARE:.0%} of the information, most of all for {', '.join(most)}; estimates and standard errors are the prior's"
     ]
 
@@ -468,15 +503,18 @@ def integrated(
     together with a dispersion whose ``estimate`` was learned beside them.
     """
     point = climb.point
-    asked = neutral and information is not None
-    tables = tables_of(expect.families, expect.problems, estimate) if asked else None
+    tables = (
+        tables_of(expect.families, expect.problems, estimate) if neutral and information is not None else None
+    )
     if tables is not None:
         return _over_tables(expect, point, tables)
-    possible = integrable(expect, estimate, point) if asked else None
-    if possible is not None and information is not None and _is_ridge(expect, point, information, estimate):
+    possible = None if information is None else integrable(expect, estimate, point)
+    ridge = information is not None and _is_ridge(expect, point, information, estimate)
+    if possible is not None and neutral and information is not None and ridge:
         edge = tuple(one.name for one in _edges(expect, point, information))
         return _over_draws(expect, point, integral_of(*possible, progress=progress), possible[0], edge)
-    best = _around(expect, point, information, integrates=possible is not None)
+    unknown = ridge and (possible is not None or _share_wide(expect, information) > FEW_WIDE)
+    best = _around(expect, point, information, integrates=possible is not None, ridge=unknown)
     if information is None:
         return best
     others = _other_maxima(expect, climb, information, optima)
@@ -628,9 +666,18 @@ def _is_ridge(
         return True
     if matrices is None:
         return False
-    wide = np.sqrt(np.diagonal(information.covariance)[matrices.where]) > WIDE
     in_time = len(matrices.component.times) > 2
-    return bool(wide.any()) or (estimate is not None and in_time)
+    return _share_wide(expect, information) > 0 or (estimate is not None and in_time)
+
+
+def _share_wide(expect: Expectation, information: Information | None) -> float:
+    """The share of moves, those that are no parameter left out, whose probabilities have errors of log-odds beyond `WIDE`."""
+    matrices = expect.families[0].find(MatrixMoves)
+    if matrices is None or information is None:
+        return 0.0
+    moves = np.diagonal(information.complete)[matrices.where]  # n q (1 − q)
+    wide = np.sqrt(np.diagonal(information.covariance)[matrices.where]) > WIDE
+    return float(moves[wide].sum() / moves.sum()) if moves.any() else 0.0
 
 
 def _over_draws(
@@ -739,9 +786,16 @@ def _over_tables(expect: Expectation, point: Evaluation, tables: ManyTables) -> 
 
 
 def _around(
-    expect: Expectation, point: Evaluation, information: Information | None, *, integrates: bool = False
+    expect: Expectation,
+    point: Evaluation,
+    information: Information | None,
+    *,
+    integrates: bool = False,
+    ridge: bool = False,
 ) -> tuple[Posterior, ...]:
     """The posteriors at a maximum, with the spread of the parameters around it."""
+    leans = () if information is None else _leans(point, information, expect.families[0])
+    leans += (ON_A_RIDGE,) * ridge
     edge, edges = np.zeros((len(point.x), 0)), _edges(expect, point, information)
     if information is not None:
         point, edge = _off_the_edge(expect, point, edges)
@@ -774,6 +828,7 @@ def _around(
             edge=tuple(one.name for one in edges),
             churn=churn,
             integrates=integrates,
+            leans=leans,
             pooled=pooled,
         )
         own = _told(posterior, learned, words)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, replace
 from functools import cached_property
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from headcount.posterior._routes import Individuals
 from headcount.posterior._stored import StoredPosterior, load
 from headcount.posterior.dataset import draw_groups, observation_coordinates, replicates, save_draws, tree_of
 from headcount.posterior.derived import ViewBeliefs, member_sizes, one_group, total_law
-from headcount.posterior.doubt import AT_ONCE, EVERYBODY, flow_doubt, unknown_rate
+from headcount.posterior.doubt import AT_ONCE, EVERYBODY, SHARE, SUMS, flow_doubt, unknown_rate
 from headcount.posterior.fit_check import FitCheck, fit_check
 from headcount.posterior.interval import quantiles, sd_of, tails
 from headcount.posterior.program import clique_entries
@@ -172,17 +173,31 @@ class Posterior(Answers):
         found = fit_check(
             problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate, sizes=sizes
         )
-        far = far_from_past(self)
-        if far:
-            words = f"{far[0].upper()}{far[1:]}. {AT_ONCE}. {found.verdict}"
-            found = replace(
-                found,
-                agrees=None if found.agrees else found.agrees,
-                verdict=words,
-                doubts=(far, *found.doubts),
-                advice=(AT_ONCE, *found.advice),
-            )
-        return replace(found, verdict=EVERYBODY + found.verdict) if unknown_rate(self.problem) else found
+        rate = unknown_rate(self.problem, self.population.mean)
+        for doubt, advice in ((far_from_past(self), AT_ONCE), (EVERYBODY if rate else "", SHARE)):
+            if doubt:
+                found = replace(
+                    found,
+                    agrees=None if found.agrees else found.agrees,
+                    verdict=f"{doubt[0].upper()}{doubt[1:]}. {advice}. {found.verdict}",
+                    doubts=(doubt, *found.doubts),
+                    advice=(advice, *found.advice),
+                )
+        if found.agrees and found.churn is not None and self._few_in_flows():
+            words = f"{found.verdict} {SUMS.words[0].upper()}{SUMS.words[1:]}: {SUMS.call}."
+            found = replace(found, verdict=words, advice=(*found.advice, SUMS))
+        return found
+
+    def _few_in_flows(self) -> bool:
+        """Whether most flows of a chain that can be anything are too few individuals to be called reliable."""
+        model = self.problem.model
+        shares = np.concatenate([model.marginal(step).ravel() for step in pairwise(model.variables)])
+        return bool(np.mean(self._varies(shares[(shares > 0) & (shares < 1)])) < 0.5)
+
+    def _varies(self, mu: Array) -> NDArray[np.bool_]:
+        """Whether the binomial of an entry is near a Gaussian: that of flocks."""
+        units = self.population.mean / self.problem.together.flock_size
+        return np.asarray(units * mu * (1 - mu) >= RELIABLE_VARIANCE)
 
     def _at_found_sizes(self, problem: Problem) -> tuple[Problem, ClosedProblem | None]:
         """A problem like this posterior's with the sizes that were found in place of those that are not known.
@@ -208,7 +223,8 @@ class Posterior(Answers):
         if sizes is None:
             sizes = total_law(self.beliefs, self.problem.model.variables[:1], given)
         note = self.diagnostics.get("size_note", "")  # what the data leave open about it
-        note = EVERYBODY + note if unknown_rate(self.problem) else note
+        if unknown_rate(self.problem, sizes.mean):
+            note = f"{EVERYBODY[0].upper()}{EVERYBODY[1:]}. {note}"
         return PopulationEstimate.of(sizes, known=False, point=not self.beliefs.has_spread, note=note)
 
     def more_draws(self, draws: int, *, client: Any = None) -> Posterior:
@@ -402,9 +418,7 @@ class Posterior(Answers):
         certain = (mu == 0) | (mu == 1)
         if not fits:
             return np.asarray(certain)
-        # The binomial that must be near a Gaussian is that of flocks.
-        units = self.population.mean / self.problem.together.flock_size
-        return np.asarray(certain | (units * mu * (1 - mu) >= RELIABLE_VARIANCE))
+        return np.asarray(certain | self._varies(mu))
 
     def to_frame(self, what: str = "nodes", *, level: float = 0.9) -> pd.DataFrame:
         """Tidy table of ``"nodes"`` or ``"flows"`` with mean, sd, interval and reliability.

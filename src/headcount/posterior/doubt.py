@@ -8,7 +8,7 @@ counts with as many parameters as counts says nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,12 +31,17 @@ FAR_BELOW = 0.5
 """Scatter around learned parameters, in that of the model, below which the fit is closer than chance allows."""
 SCATTER_GAIN = 2.0
 """Nats of evidence from which an estimated dispersion is one that the data need: less is what independent individuals give by chance."""
+OTHER_LEVEL = 0.01
+"""p-value below which another cause of movement is taken to be wanted."""
 LEAST_CONTRACTION = 0.5
 """1 − posterior/prior variance of the log-odds of moves below which the prior holds more than half of what is said of them."""
 FEWEST_DRAWS = 10.0
 """Effective draws of the parameters below which their spread is known to no better than a quarter."""
 FEWEST_MOVES = 24.0
-"""Moves that must have been seen (of tags, or in a survey) to speak of moves that are seen: shares are then known to .1."""
+"""Moves that must have been seen (of tags, or in a survey) to speak of moves that are seen: shares are then known to .1. A reading y with
+error variance v tells as much as y²/(y + v) of them."""
+RULED_OUT = 4.5
+"""Nats by which the law of N must hold twice the number that was found for less probable, to rule it out: three standard deviations."""
 MOST_NAMED = 3
 """Parameters that one sentence names."""
 
@@ -49,7 +54,7 @@ class Advice:
     ----------
     kind
         ``"tags"``, ``"flows"`` (a survey of them), ``"prior"``, ``"law"`` (moves that are given, not learned), ``"dispersion"``,
-        ``"noise"``, ``"parameters"`` (their uncertainty) or ``"data"``.
+        ``"noise"``, ``"rate"`` (the share that is counted), ``"sums"`` (of flows), ``"parameters"`` (their uncertainty) or ``"data"``.
     call
         What to write.
     words
@@ -76,6 +81,8 @@ _KINDS = {
     "law": "a given law of moves",
     "dispersion": "a dispersion",
     "noise": "another noise",
+    "rate": "the share that is counted",
+    "sums": "sums of flows",
     "parameters": "posteriors that include the parameters' uncertainty",
     "data": "more counts",
 }
@@ -88,6 +95,8 @@ class Churn:
     share: float
     log_odds_error: float
     """Standard error of log(share/(1 − share)), for individuals that scatter as the model says; infinite where the means tell nothing."""
+    other: float = 1.0
+    """p-value of the test whether more stay, or more go anywhere, than the model says, by counts' means, flows and tags."""
 
     @property
     def identified(self) -> bool:
@@ -97,7 +106,7 @@ class Churn:
     def widened(self, dispersion: float) -> Churn:
         """The same where counts scatter so many times more than the model says."""
         factor = max(dispersion, 1.0) if np.isfinite(dispersion) else 1.0
-        return Churn(self.share, self.log_odds_error * float(np.sqrt(factor)))
+        return replace(self, log_odds_error=self.log_odds_error * float(np.sqrt(factor)))
 
     def interval(self, level: float = 0.9) -> tuple[float, float]:
         """The shares that the means of counts allow."""
@@ -128,6 +137,8 @@ class Learned:
     """How many move in a step, by the means of counts; None where that is no question (no steps between the same cells)."""
     integrates: bool = False
     """Whether moves and a dispersion learned beside them would be integrated over under a neutral prior."""
+    leans: tuple[str, ...] = ()
+    """Why a Gaussian around the estimates is no answer of the counts: a prior of the user's that holds or pulls them, a ridge."""
     homes: bool = False
     """Whether a fidelity to homes was learned, of which counts tell by their scatter alone."""
     integral: Any = field(default=None, repr=False)
@@ -138,16 +149,27 @@ class Learned:
 
 def flows_seen(problem: Problem) -> bool:
     """Whether more than counts of single variables tells moves: positions of tags after their first, or tables of several variables."""
-    moves = sum(float(np.sum(site.noise.counts)) for site in problem.sites if len(site.scope) > 1)
+    moves = sum(_moves_read(site.noise) for site in problem.sites if len(site.scope) > 1)
     moves += sum(one.moves for by_group in problem.records.values() for one in by_group.values())
     return moves >= FEWEST_MOVES
 
 
-def unknown_rate(problem: Problem) -> bool:
-    """Whether the number of individuals is unknown and no count says which share of them it sees: all are then taken to be seen."""
+def _moves_read(noise: Observation) -> float:
+    """How many moves that are seen one by one tell as much as readings of flows."""
+    y = np.maximum(noise.implied(), 0.0)
+    (low, variance), (high, _) = noise.moments(y), noise.moments(y + 1.0)
+    error = variance / np.maximum(high - low, np.finfo(float).tiny) ** 2
+    return float(np.sum(np.divide(y**2, y + error, out=np.zeros_like(y), where=(y > 0) & np.isfinite(error))))
+
+
+def unknown_rate(problem: Problem, found: float) -> bool:
+    """Whether no count says which share of all individuals it sees (all are then taken to be seen), and twice those found are possible."""
     if problem.size_known or problem.opens or not problem.sites:
         return False
-    return all(_counts_everybody(site.noise) for site in problem.sites)
+    if not all(_counts_everybody(site.noise) for site in problem.sites):
+        return False
+    once, twice = problem.population.log_pmf(np.ceil([found, 2.0 * found]))
+    return not twice <= once - RULED_OUT
 
 
 def _counts_everybody(noise: Observation) -> bool:
@@ -170,7 +192,12 @@ def flow_doubt(problem: Problem, estimate: DispersionEstimate | None) -> str:
     return ONLY_SCATTER if scatters and not flows_seen(problem) else ""
 
 
-EVERYBODY = "Assumes that everybody is counted (no rate or detection is given): if half are, N doubles. "
+SHARE = Advice(
+    "rate",
+    "hc.Poisson(counts, rate=share) or hc.Problem(model, hc.About(number, sd=error), counts)",
+    "Say which share is counted, or what is known of the number",
+)
+EVERYBODY = "assumes that everybody is counted (no rate or detection is given): if half are, N doubles"
 """What is said first of an unknown number of individuals without a rate."""
 
 
@@ -204,10 +231,10 @@ DISPERSION = Advice(
     'dispersion="estimate" (--dispersion estimate)',
     "Where individuals move together, or moves vary between steps, an estimated dispersion learns how much, and widens the intervals",
 )
-INTEGRATED_DISPERSION = Advice(
-    "dispersion",
-    'hc.fit(..., dispersion="estimate") (--dispersion estimate)',
-    "a dispersion, integrated over together with the moves under a neutral prior, widens the intervals by what neither tells of the other",
+SUMS = Advice(
+    "sums",
+    "post.total({(time, next): weights})",
+    "most flows are too few individuals for their ranges to be called reliable; sums over cells or times are more",
 )
 INTEGRATE = Advice(
     "parameters",
@@ -273,23 +300,26 @@ def doubts_of(
         doubts.append(
             f"at the edge: {named(learned.edge)} ran off (some moves are never or always made), which counts alone rarely justify"
         )
+    doubts += learned.leans
     if learned.integral is not None:
         doubts += _prior_doubts(learned.integral)
     churn, seen = told_churn(learned, dispersion, estimate), flows_seen(problem)
     if (learned.moves or learned.homes) and not (seen and churn is None):
-        few = learned.integral is not None or learned.integrates or learned.homes
-        noisy = few and not seen and not all(site.noise.exact for site in problem.sites)
-        doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * noisy
+        noisy = learned.homes or (
+            (learned.integral is not None or learned.integrates)
+            and not all(site.noise.exact for site in problem.sites)
+        )
+        doubts += _churn_doubts(churn, estimate) or [FROM_NOISE] * (noisy and not seen)
     if doubts and not advice:
         advice += more_information(problem) if learned.moves or learned.homes else [_MORE_DATA]
         if learned.moves and learned.integrates and problem.dispersion is None:
-            advice.append(INTEGRATED_DISPERSION)
+            advice.append(DISPERSION)
     return doubts, advice
 
 
 FROM_NOISE = (
-    "the counts are few and noisy: how many move is told by a scatter that is small beside that of the noise, and leans on what is said of "
-    "both"
+    "the counts are few and noisy, or tell of homes by their scatter alone: how many move is told by a scatter that is small beside that "
+    "of the noise or of a dispersion, and leans on what is said of both"
 )
 """Few noisy counts do not earn agreement: of 36 simulated worlds 6 were told that all is well, and 3 of them were wrong; where only what
 was integrated was withheld, 1 of 1 (``benchmarks/ridges.py``, 2026-11-18)."""
@@ -331,9 +361,15 @@ def _churn_doubts(churn: Churn | None, estimate: DispersionEstimate | None) -> l
     if churn is None:
         both = "moves and a dispersion were both learned from the scatter of the same counts"
         return [] if estimate is None or estimate.gain < SCATTER_GAIN else [both]
+    doubts = []
+    if churn.other < OTHER_LEVEL:
+        doubts.append(
+            f"more stay, or fewer go far, than the model says, or the reverse (p = {churn.other:.1g}): a cause of movement is missing"
+        )
     if churn.identified:
-        return []
+        return doubts
     return [
+        *doubts,
         "how many move is read off the scatter of the counts, which a dispersion or a missing cause changes as well: their means allow "
-        f"that {churn}"
+        f"that {churn}",
     ]
