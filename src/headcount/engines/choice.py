@@ -253,6 +253,8 @@ def _gaussian(problem: ClosedProblem) -> tuple[Engine, str]:
 
 IMPLAUSIBLE = 12.0
 """Nats below its largest value at which a likelihood excludes a count, for a plan: e⁻¹² = 6e-6."""
+LEAST_COUNTED = 0.05
+"""Share of individuals that counts must be of, by the model, for a guess at how many there are."""
 COUNTS_TRIED = np.unique(np.floor(1.2 ** np.arange(-1, 80)))
 """Counts at which a likelihood is looked at: from 0 to 2e6, a fifth apart."""
 
@@ -269,22 +271,21 @@ def _windows(problem: ClosedProblem) -> list[SizeWindow]:
 
 
 def _largest_total(problem: ClosedProblem) -> float:
-    """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
+    """The largest number of individuals that readings leave plausible; infinite where none is of many of them."""
     weight = total = 0.0
     for site in problem.sites:
-        if not _counts_everybody(problem, site):
-            continue
+        share = float(
+            np.ravel(problem.model.marginal(site.scope))[site.spread(np.ones(len(site))) >= 1.0].sum()
+        )
         likely, above = _likely_total(site)
-        if math.isfinite(above):
-            weight, total = weight + above**-2, total + likely * above**-2
+        if share > LEAST_COUNTED and math.isfinite(above):
+            # Of N individuals y = pN are counted, give or take √(pqN).
+            above = (
+                math.hypot(above, math.sqrt(2 * IMPLAUSIBLE * (1.0 - min(share, 1.0)) * (likely + 1.0)))
+                / share
+            )
+            weight, total = weight + above**-2, total + likely / share * above**-2
     return math.inf if weight == 0.0 else total / weight + weight**-0.5
-
-
-def _counts_everybody(problem: ClosedProblem, site: Site) -> bool:
-    """Whether every individual is in some count of a site."""
-    return bool(
-        (site.spread(np.ones(len(site)))[np.ravel(problem.model.marginal(site.scope)) > 0] >= 1.0).all()
-    )
 
 
 def _likely_total(site: Site) -> tuple[float, float]:
