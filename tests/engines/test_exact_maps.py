@@ -14,7 +14,6 @@ import headcount as hc
 from headcount.engines import PathGibbs, TableBP
 from headcount.engines.sampling import _path_gibbs, _worms
 from headcount.engines.sampling._worms import free_entries, never_moved, possible_table
-from headcount.posterior import Status
 from headcount.solve.raking import raked_tilts
 
 QUICK = PathGibbs(sweeps=4000, burn_in=300, draws=10, workers=1)

@@ -64,6 +64,10 @@ def run(
             raise
         choice = select(problem, summing=False)
         outcome = _answered(problem, choice, automatic, rng, progress)
+    if automatic and choice.engine.random and not outcome.status.good:
+        choice = select(problem, sampling=False)
+        choice = replace(choice, reason=f"{choice.reason}; paths were sampled first, and did not mix")
+        outcome = _answered(problem, choice, automatic, rng, progress)
     picked = choice.engine
     if not automatic and isinstance(picked, TiltedEP) and outcome.status.good:
         outcome = _held_against_sums(problem, outcome)
@@ -133,8 +137,8 @@ def _held_against_sums(problem: Problem, outcome: Outcome) -> Outcome:
     said = {key: words for key, words in beliefs.diagnostics.items() if key != "sharp_readings"}
     if mean > OFF or spread > OFF_SD or nats > OFF_NATS:
         said["sharp_readings"] = (
-            f"held against the exact sum over counts, which is quick here, the evidence is off by {nats:.2g} nats, means by up to {mean:.2g} "
-            f"standard deviations and these by up to {spread:.0%}: Enumerate, which infer picks, takes whole numbers as they are"
+            f"held against the exact sum over counts, which is quick here, the evidence is off by {nats:.2g} nats, means by up to "
+            f"{mean:.2g} standard deviations, these by up to {spread:.0%}: Enumerate, which infer picks, takes whole numbers as they are"
         )
     return replace(outcome, beliefs=replace(beliefs, diagnostics=said))  # type: ignore[type-var]
 

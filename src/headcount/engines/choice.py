@@ -19,7 +19,7 @@ from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
 from headcount.engines.exact._enumerate import SizeWindow, likely_most, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
-from headcount.engines.tilted._certain import few_tables
+from headcount.engines.tilted._certain import few_tables, moves_told
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -102,9 +102,9 @@ def select(problem: Problem, *, sampling: bool = True, summing: bool = True) -> 
 def _selected(problem: ClosedProblem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
-        too_large = _too_large(problem)
         engine, reason = _gaussian(problem)
-        return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
+        found = _too_large(problem) or (_sampled(problem) if sampling else None)
+        return found or Choice(engine, f"{reason}; the sizes of groups with their own laws")
     exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
@@ -181,7 +181,7 @@ def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
 
 def _sampled(problem: ClosedProblem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
-    tree, few = problem.model.rooted(), problem.population <= FEW
+    tree, few = problem.model.rooted(), problem.numbers is None and problem.population <= FEW
     sweeps = PathGibbs.sweeps if few else _sweeps_of_few_tables(problem)
     if tree is None or sweeps == 0 or problem.dispersion is not None or problem.traits.correlated:
         return None
@@ -199,10 +199,13 @@ def _sampled(problem: ClosedProblem) -> Choice | None:
 
 def _sweeps_of_few_tables(problem: ClosedProblem) -> int:
     """Sweeps of moves beside exact counts, more the fewer there are; 0 where tables are many, or for TableBP."""
-    moves = problem.population * (len(problem.model.variables) - 1)
+    moves = math.ceil(problem.scale) * (len(problem.model.variables) - 1)
     if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
         return 0
-    return max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
+    # Steps from kinds to their states are never all possible: of unknown numbers, only where moves are told.
+    if problem.numbers is not None and not moves_told(problem):
+        return 0
+    return max(PathGibbs.sweeps, min(CHEAP_PATHS // max(moves, 1), 5 * PathGibbs.sweeps))
 
 
 def _tables(problem: ClosedProblem, *, sampling: bool) -> Choice | None:

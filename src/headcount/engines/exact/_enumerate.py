@@ -389,8 +389,8 @@ MOST_VALUES = 2_000_000
 ROUNDED = 1e-14
 """Probabilities below this are rounding of a Fourier transform."""
 MOST_CONFIGURATIONS, MOST_ADDED = 1_000_000, 1_000_000
-"""Joint configurations of one individual whose probabilities are looked at: 8 MB; and what those that are possible beside exact counts add to
-every count, 8 MB as well, by which they are put in classes: some tenths of a second."""
+"""Joint configurations of one individual whose probabilities are looked at: 8 MB; and what those that are possible beside exact counts
+add to every count, 8 MB as well, by which they are put in classes: some tenths of a second."""
 
 
 def listed_entries(problem: ClosedProblem, windows: Sequence[SizeWindow], *, most: int) -> float:
