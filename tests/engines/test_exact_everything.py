@@ -263,7 +263,7 @@ def _paths_that_moved_so():
 
 @pytest.mark.parametrize("engine", [None, "PathGibbs"])
 def test_tags_and_arrivals_beside_exact_moves(engine):
-    """The tagged one may be who moved: the sampler kept to it (2.5 for 1.8, mixed), and tilted EP was .2 sd off."""
+    """Whoever moved may be the tagged one: the sampler never saw that (2.5 for 1.8, mixed); tilted EP was .2 sd off."""
     problem = hc.Problem(OPENED, observations=[ONE_MOVED, IN_FIRST])
     engine = hc.engines.PathGibbs(sweeps=4000) if engine else None
     found = hc.infer(problem, engine, rng=3).node(1)
@@ -292,7 +292,7 @@ def test_sizes_that_exact_counts_tell_have_no_slopes():
 
 @pytest.mark.parametrize("graph", ["chain", "tree", "loop"])
 def test_what_nothing_seen_tells_apart_is_split_by_the_model(graph):
-    """Lists of populations put alike configurations together: moments, laws, sums and draws of what is inside are those of the full list."""
+    """Lists of populations put alike configurations together: moments, laws, sums and draws inside are those of the full list."""
     rng = np.random.default_rng(3)
     model = {
         "chain": hc.MarkovChain([0.3, 0.7], rng.dirichlet([1, 1], (2, 2))),

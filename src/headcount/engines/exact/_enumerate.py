@@ -197,7 +197,9 @@ class Classes:
         """The probability of each entry of a table by class, (classes, entries)."""
         size = self.model.domain(scope).size
         at = self.of * size + self.place(scope)
-        return np.bincount(at, self.share, minlength=len(self.log_p) * size).reshape(-1, size)
+        return np.asarray(np.bincount(at, self.share, minlength=len(self.log_p) * size), float).reshape(
+            -1, size
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +228,7 @@ class EnumeratedBeliefs(ExactBeliefs):
     def _moments(self) -> tuple[Array, Array]:
         """Mean of the numbers in each class, and R of their covariance R^T R: no variance is a difference."""
         mean = self.weights @ self.counts
-        return mean, np.linalg.qr(np.sqrt(self.weights)[:, None] * (self.counts - mean), mode="r")
+        return mean, np.asarray(np.linalg.qr(np.sqrt(self.weights)[:, None] * (self.counts - mean), mode="r"))
 
     def mean(self, scope: Scope) -> Array:
         """Exact posterior mean."""
@@ -258,8 +260,8 @@ class EnumeratedBeliefs(ExactBeliefs):
         if most * size > MOST_VALUES:
             return None
         table = np.zeros((most, size))
-        for entry, (low, law) in enumerate(laws):
-            table[low - least : low - least + len(law), entry] = law
+        for entry, (low, chances) in enumerate(laws):
+            table[low - least : low - least + len(chances), entry] = chances
         table = table.reshape(most, *self.model.size(scope))
         counts = least + np.arange(most).reshape(-1, *[1] * (table.ndim - 1))
         return np.broadcast_to(counts, table.shape), table
@@ -291,7 +293,7 @@ class EnumeratedBeliefs(ExactBeliefs):
         if size > MOST_VALUES:
             return None
         if not len(soft):
-            return least, np.bincount(shift - least, self.weights)
+            return least, np.asarray(np.bincount(shift - least, self.weights), dtype=float)
         rows, which = np.unique(np.column_stack([shift - least, inside]), axis=0, return_inverse=True)
         weights, turn = np.bincount(which, self.weights), np.exp(2j * np.pi / size * np.arange(size))
         z = np.stack([share[of == c] @ turn ** values[of == c][:, None] for c in soft])

@@ -273,7 +273,7 @@ def _twins(problem: ClosedProblem, rooted: RootedTree) -> NDArray[np.int64] | No
     members = range(rooted.sizes[0])
     found = [np.tile(np.arange(len(members)), (len(members), 1))]
     for v in rooted.variables[1:]:
-        labels = problem.model.states[v]
+        labels: Any = problem.model.states[v]
         at = {label: x for x, label in enumerate(labels)}
         found.append(np.array([[at.get((g, state), -1) for g in members] for _, state in labels]))
     return np.concatenate(found).astype(np.int64)

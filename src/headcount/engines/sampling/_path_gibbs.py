@@ -337,7 +337,7 @@ class PathGibbs(Sampler):
         arrays, learned = state.arrays, state.learned
         nodes, edges = state.moments()
         node_mean = _normalised(arrays, nodes.blend(learned.counting), nodes.raw)
-        flows = sum(c.totals for c in state.chains)[arrays.cells + arrays.entries :]
+        flows = np.sum([c.totals[arrays.cells + arrays.entries :] for c in state.chains], axis=0)
         edge_mean, residual = _rake_tree(
             arrays,
             node_mean,
@@ -476,7 +476,8 @@ def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
             wanted = _kept_totals(wanted, have, float(arrays.population))
         known = np.where(_never_changed(counted[here]), counted[here], 0.0)
         of_known = np.asarray(np.bincount(out_of, known, minlength=blocks))
-        rest = np.asarray(np.bincount(out_of, np.where(known > 0, 0.0, made[here]), minlength=blocks))
+        others = np.where(known > 0, 0.0, made[here])
+        rest = np.asarray(np.bincount(out_of, others, minlength=blocks), dtype=float)
         keeps = ((rest > 0) & (wanted > of_known))[out_of]
         scaled = made[here] * quotient(wanted - of_known, rest)[out_of]
         made[here] = np.where(
