@@ -7,13 +7,13 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 45800,
+    "code lines in src": 46000,
     "files in src": 172,
     "private modules imported across packages": 29,
     "isinstance tests on kinds of model or population": 20,
     "import cycles, functions included": 0,
     "modules reachable from TiltedEP": 54,
-    "blocks rated C or worse": 87,
+    "blocks rated C or worse": 92,
     "blocks rated D or worse": 3,
     "files from CSV to nodes.csv": 74,
 }

@@ -513,7 +513,9 @@ def _others(problems: Sequence[Problem]) -> float:
     """How many others an individual expects in its cell at the beginning of a step: n̄ − 1 of the module's text."""
     squares = total = 0.0
     for p in problems:
-        counts = np.concatenate([p.typical_population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
+        counts = np.concatenate(
+            [p.typical_population * p.model.marginal((v,)) for v in p.model.variables[:-1]]
+        )
         squares, total = squares + float(counts @ counts), total + float(counts.sum())
     return squares / total - 1.0
 
