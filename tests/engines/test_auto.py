@@ -217,16 +217,20 @@ def test_few_who_come_and_go_and_few_whose_moves_are_read_are_answered_exactly()
 
 
 def test_readings_that_leave_many_individuals_possible_are_not_summed_over() -> None:
-    """A zero at a rate of 1/1000 excludes nothing; nor does a count of one cell of two."""
+    """A zero at a rate of 1/1000 excludes nothing; a count of one cell of two says about how many there are."""
     chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.3, 0.7]], length=2)
-    for seen in (hc.Poisson(np.zeros((2, 2)), rate=1e-3), hc.Poisson([[2.0, np.nan], [3.0, np.nan]])):
-        assert not isinstance(select(hc.Problem(chain, hc.Unknown(), seen)).engine, Enumerate)
+    for seen, summed in (
+        (hc.Poisson(np.zeros((2, 2)), rate=1e-3), False),
+        (hc.Poisson([[2.0, np.nan], [3.0, np.nan]]), True),
+    ):
+        assert isinstance(select(hc.Problem(chain, hc.Unknown(), seen)).engine, Enumerate) == summed
 
 
 def test_an_exact_sum_that_proves_too_long_is_not_the_answer():
     """How far a sum over an unknown number goes is guessed before the run; where that is too little another engine answers."""
     stays = hc.SemiMarkovChain([0.5, 0.5], [[0.4, 0.6], [0.3, 0.7]], [[0, 1], [1, 0]], length=3)
-    nobody = hc.Problem(stays, hc.Unknown(), hc.Poisson([0.0], on=2, sums=[[1.0, 1.0]]))
+    seen = [hc.Poisson([0.0], on=2, sums=[[1.0, 1.0]]), hc.Gaussian(np.zeros((3, 2)), sd=1e5)]
+    nobody = hc.Problem(stays, hc.Unknown(), seen)
     assert hc.engines.select(nobody).engine.name == "Enumerate"
     found = hc.infer(nobody)
     assert found.engine != "Enumerate"

@@ -14,7 +14,6 @@ import headcount as hc
 from headcount.engines import PathGibbs, TableBP
 from headcount.engines.sampling import _path_gibbs, _worms
 from headcount.engines.sampling._worms import free_entries, never_moved, possible_table
-from headcount.posterior import Status
 from headcount.solve.raking import raked_tilts
 
 QUICK = PathGibbs(sweeps=4000, burn_in=300, draws=10, workers=1)
@@ -110,7 +109,8 @@ def test_readings_of_moves_between_exact_counts(seed):
     assert np.abs(post.beliefs.mean((0, 1)) - mean).max() < 0.2 * max(sd.max(), 0.1)
     np.testing.assert_allclose(np.sqrt(post.beliefs.variance((0, 1))), sd, rtol=0.1, atol=0.05)
     said = hc.infer(asked, "TiltedEP")
-    assert "sharp_readings" in said.diagnostics or said.status is Status.EXACT
+    off = np.abs(said.beliefs.mean((0, 1)) - mean) > 0.2 * np.maximum(sd, 0.1)
+    assert "sharp_readings" in said.diagnostics or not off.any()
 
 
 @pytest.mark.parametrize("number", range(1, 31, 2))

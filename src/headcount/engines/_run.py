@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +24,11 @@ from headcount.engines._cost import (
 )
 from headcount.engines._reduce import answer
 from headcount.engines.choice import SAMPLING_SEED, Auto, Choice, as_engine, chosen, select
-from headcount.errors import TooLongError, shown
+from headcount.engines.exact import Enumerate
+from headcount.engines.tilted._tilted_ep import TiltedEP
+from headcount.errors import ProblemError, TooLongError, shown
 from headcount.posterior import NotConvergedError, Posterior
+from headcount.tables import dense
 
 if TYPE_CHECKING:
     from headcount.engines.engine import Engine
@@ -61,7 +64,13 @@ def run(
             raise
         choice = select(problem, summing=False)
         outcome = _answered(problem, choice, automatic, rng, progress)
+    if automatic and choice.engine.random and not outcome.status.good:
+        choice = select(problem, sampling=False)
+        choice = replace(choice, reason=f"{choice.reason}; paths were sampled first, and did not mix")
+        outcome = _answered(problem, choice, automatic, rng, progress)
     picked = choice.engine
+    if not automatic and isinstance(picked, TiltedEP) and outcome.status.good:
+        outcome = _held_against_sums(problem, outcome)
     posterior = Posterior(problem, picked, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
@@ -94,6 +103,44 @@ def _answered(
     if isinstance(rng, (int, np.integer)):
         outcome.info["seed"] = int(rng)
     return outcome
+
+
+OFF, OFF_SD, OFF_NATS = 0.2, 0.1, 0.5
+"""Error of a mean in standard deviations, of these as a share, and of the evidence in nats above which tilted EP is said to be wrong;"""
+LEAST_SD, LEAST_SPREAD = 0.1, 0.3
+"""of standard deviations of so many individuals at least, in the first and in the second."""
+
+
+def _held_against_sums(problem: Problem, outcome: Outcome) -> Outcome:
+    """The same with how far it is from the exact sum over counts, beside exact counts and sharp readings, where that is quick.
+
+    No Gaussian tells few whole numbers apart, and nothing that tilted EP knows tells where it does not. What it says of itself beforehand
+    (`few_tables`) is replaced.
+    """
+    beliefs = outcome.beliefs
+    sharp = any(site.noise.exact for site in problem.core.sites) or "sharp_readings" in beliefs.diagnostics
+    choice = select(problem) if sharp else None
+    if choice is None or not isinstance(choice.engine, Enumerate):
+        return outcome
+    try:
+        exact = answer(choice.engine, problem, rng=generator(0), progress=False).beliefs
+    except (TooLongError, ProblemError):
+        return outcome
+    mean = spread = 0.0
+    for scope in (*((v,) for v in problem.model.variables), *map(tuple, problem.model.junction_tree.cliques)):
+        sd, own = (np.sqrt(np.maximum(dense(b.variance(scope)), 0.0)) for b in (exact, beliefs))
+        off = np.abs(dense(beliefs.mean(scope)) - dense(exact.mean(scope)))
+        mean = max(mean, float((off / np.maximum(sd, LEAST_SD)).max()))
+        spread = max(spread, float((np.abs(own - sd) / np.maximum(sd, LEAST_SPREAD)).max()))
+    told = beliefs.log_evidence is not None and exact.log_evidence is not None
+    nats = abs(beliefs.log_evidence - exact.log_evidence) if told else 0.0  # type: ignore[operator]
+    said = {key: words for key, words in beliefs.diagnostics.items() if key != "sharp_readings"}
+    if mean > OFF or spread > OFF_SD or nats > OFF_NATS:
+        said["sharp_readings"] = (
+            f"held against the exact sum over counts, which is quick here, the evidence is off by {nats:.2g} nats, means by up to "
+            f"{mean:.2g} standard deviations, these by up to {spread:.0%}: Enumerate, which infer picks, takes whole numbers as they are"
+        )
+    return replace(outcome, beliefs=replace(beliefs, diagnostics=said))  # type: ignore[type-var]
 
 
 def _sizes_not_told(problem: Problem) -> str:

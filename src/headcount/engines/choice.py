@@ -19,7 +19,7 @@ from headcount.engines.exact import SHORTEST_LIST, Enumerate, quick
 from headcount.engines.exact._enumerate import SizeWindow, likely_most, listed_entries
 from headcount.engines.sampling._path_gibbs import PathGibbs
 from headcount.engines.tilted._centre import sharp
-from headcount.engines.tilted._certain import few_tables
+from headcount.engines.tilted._certain import few_tables, moves_told
 from headcount.engines.tilted._gaussian import ClosedForm
 from headcount.engines.tilted._laplace import Laplace
 from headcount.engines.tilted._tilted_ep import TiltedEP
@@ -102,9 +102,9 @@ def select(problem: Problem, *, sampling: bool = True, summing: bool = True) -> 
 def _selected(problem: ClosedProblem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
-        too_large = _too_large(problem)
         engine, reason = _gaussian(problem)
-        return too_large or Choice(engine, f"{reason}; the sizes of groups with their own laws")
+        found = _too_large(problem) or (_sampled(problem) if sampling else None)
+        return found or Choice(engine, f"{reason}; the sizes of groups with their own laws")
     exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
@@ -181,7 +181,7 @@ def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
 
 def _sampled(problem: ClosedProblem) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
-    tree, few = problem.model.rooted(), problem.population <= FEW
+    tree, few = problem.model.rooted(), problem.numbers is None and problem.population <= FEW
     sweeps = PathGibbs.sweeps if few else _sweeps_of_few_tables(problem)
     if tree is None or sweeps == 0 or problem.dispersion is not None or problem.traits.correlated:
         return None
@@ -199,10 +199,13 @@ def _sampled(problem: ClosedProblem) -> Choice | None:
 
 def _sweeps_of_few_tables(problem: ClosedProblem) -> int:
     """Sweeps of moves beside exact counts, more the fewer there are; 0 where tables are many, or for TableBP."""
-    moves = problem.population * (len(problem.model.variables) - 1)
+    moves = math.ceil(problem.scale) * (len(problem.model.variables) - 1)
     if moves > MOST_PATHS or table_bp_misfit(problem) is None or not few_tables(problem):
         return 0
-    return max(PathGibbs.sweeps, min(CHEAP_PATHS // moves, 5 * PathGibbs.sweeps))
+    # Steps from kinds to their states are never all possible: of unknown numbers, only where moves are told.
+    if problem.numbers is not None and not moves_told(problem):
+        return 0
+    return max(PathGibbs.sweeps, min(CHEAP_PATHS // max(moves, 1), 5 * PathGibbs.sweeps))
 
 
 def _tables(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
@@ -253,6 +256,8 @@ def _gaussian(problem: ClosedProblem) -> tuple[Engine, str]:
 
 IMPLAUSIBLE = 12.0
 """Nats below its largest value at which a likelihood excludes a count, for a plan: e⁻¹² = 6e-6."""
+LEAST_COUNTED = 0.05
+"""Share of individuals that counts must be of, by the model, for a guess at how many there are."""
 COUNTS_TRIED = np.unique(np.floor(1.2 ** np.arange(-1, 80)))
 """Counts at which a likelihood is looked at: from 0 to 2e6, a fifth apart."""
 
@@ -269,22 +274,21 @@ def _windows(problem: ClosedProblem) -> list[SizeWindow]:
 
 
 def _largest_total(problem: ClosedProblem) -> float:
-    """The largest number of individuals that readings of all of them leave possible; infinite where there is no such reading."""
+    """The largest number of individuals that readings leave plausible; infinite where none is of many of them."""
     weight = total = 0.0
     for site in problem.sites:
-        if not _counts_everybody(problem, site):
-            continue
+        share = float(
+            np.ravel(problem.model.marginal(site.scope))[site.spread(np.ones(len(site))) >= 1.0].sum()
+        )
         likely, above = _likely_total(site)
-        if math.isfinite(above):
-            weight, total = weight + above**-2, total + likely * above**-2
+        if share > LEAST_COUNTED and math.isfinite(above):
+            # Of N individuals y = pN are counted, give or take √(pqN).
+            above = (
+                math.hypot(above, math.sqrt(2 * IMPLAUSIBLE * (1.0 - min(share, 1.0)) * (likely + 1.0)))
+                / share
+            )
+            weight, total = weight + above**-2, total + likely / share * above**-2
     return math.inf if weight == 0.0 else total / weight + weight**-0.5
-
-
-def _counts_everybody(problem: ClosedProblem, site: Site) -> bool:
-    """Whether every individual is in some count of a site."""
-    return bool(
-        (site.spread(np.ones(len(site)))[np.ravel(problem.model.marginal(site.scope)) > 0] >= 1.0).all()
-    )
 
 
 def _likely_total(site: Site) -> tuple[float, float]:

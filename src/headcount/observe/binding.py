@@ -85,6 +85,12 @@ class Site:
             return flat[..., self.index]
         return self._applied(self.weights, flat)
 
+    def added(self, entries: Index) -> Array:
+        """What one individual in each of these flat entries adds to every count, (entries, K)."""
+        if self.index is not None:
+            return np.asarray(entries[:, None] == self.index, dtype=float)
+        return np.asarray(csr_array(self.weights)[:, entries].toarray().T)
+
     def spread(self, values: ArrayLike) -> Array:
         """The adjoint of `margin`, (..., K) to (..., size): every entry adds up the counts it is part of."""
         values = np.asarray(values)

@@ -196,10 +196,10 @@ class Cloud:
         return steps
 
     def _labels(self) -> dict[Hashable, tuple[Hashable, ...]]:
-        """(member, state) of every state, by variable."""
+        """(member, state of its model's larger graph) of every state, by variable."""
         return {
-            v: tuple((k, i) for k, m in enumerate(self.members) for i in range(m.tree.sizes[node]))
-            for v, node in self.index.items()
+            v: tuple((k, int(i)) for k in range(len(self.members)) for i in self.kept_states(k, v))
+            for v in self.index
         }
 
     def view(self, members: Sequence[int] | None = None, what: Seen = "cells") -> View:

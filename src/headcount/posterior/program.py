@@ -259,6 +259,7 @@ class TableProgram:
             value, moves = found
             sizes = self.sizes[numbers.unknown]
             of_sizes, of_counts = sizes @ moves, seen @ moves
+            of_sizes[np.abs(of_sizes) < TOLERANCE] = 0.0  # rounding of sizes that exact counts tell
             slope = of_counts @ np.linalg.pinv(of_sizes, rcond=TOLERANCE)
             told = np.abs(of_counts - slope @ of_sizes).max(axis=1, initial=0.0) < TOLERANCE
             slopes[told] = _rounded(slope[told])

@@ -169,11 +169,11 @@ def test_enumeration_sees_far_tails():
     np.testing.assert_allclose(exact.beliefs.mean((0,)), [475, 425], atol=0.1)
 
 
-def test_enumeration_refuses_what_it_cannot_follow():
+def test_the_recursion_refuses_what_it_cannot_follow():
     model = hc.MarkovChain([0.5, 0.5], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]], length=2)
     far = [hc.Exact([450.0, 450.0], on=0), hc.Gaussian([900.0, 0.0], sd=0.2, on=1)]
     with pytest.raises(hc.ProblemError, match="so improbable"):
-        hc.infer(hc.Problem(model, 900, far), Enumerate())
+        count_state_beliefs(hc.Problem(model, 900, far).core)
 
 
 def test_enumeration_where_the_model_forbids_what_the_data_would_like():

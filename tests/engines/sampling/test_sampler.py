@@ -116,9 +116,8 @@ def test_means_are_consistent_non_negative_and_sum_to_the_population(engine):
 
 
 def cumulative(exact, v):
-    """P(n ≤ k | y) for k = 0 … N of a node, (N + 1, cells)."""
-    counts = np.arange(exact.population + 1)
-    return np.einsum("p,pkj->kj", exact.weights, exact.table((v,))[:, None, :] <= counts[:, None])
+    """P(n ≤ k | y) for the counts of a node from its least to its largest one, (counts, cells)."""
+    return exact.count_law((v,))[1].cumsum(axis=0)
 
 
 @pytest.mark.parametrize("engine", [PATHS, TABLES])

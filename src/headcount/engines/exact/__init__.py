@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHORTEST_LIST = 200_000
 """Table entries up to which all populations are simply listed: milliseconds."""
+LIST_ONCE = 3_000_000
+"""The same for one answer: some tenths of a second."""
 ONCE = Work(3_000_000, 300_000_000, 6_000_000)
 """What a recursion over count vectors may take for one answer, products of all steps together: about a second."""
 WIDER = 15.0
@@ -70,12 +72,14 @@ class Enumerate(DirectEngine):
 
     def _method(self, problem: ClosedProblem, windows: Sequence[SizeWindow]) -> Callable[[], ExactBeliefs]:
         """The list where it is short, else the recursion that fits."""
-        entries = np.inf if problem.disperses else listed_entries(problem, windows)
-        if entries <= min(self.most, SHORTEST_LIST):
-            return partial(enumerated, problem, windows)
+        for most in (SHORTEST_LIST, LIST_ONCE):
+            short = min(self.most, most)
+            if not problem.disperses and listed_entries(problem, windows, most=short) <= short:
+                return partial(enumerated, problem, windows)
         counts, individuals = count_states_fit(problem, windows), few_individuals_fit(problem)
         if counts is None:
             return partial(count_state_beliefs, problem, windows)
+        entries = np.inf if problem.disperses else listed_entries(problem, windows, most=self.most)
         if entries <= self.most:
             return partial(enumerated, problem, windows)
         if individuals is None:
@@ -94,7 +98,8 @@ class Enumerate(DirectEngine):
 
 def quick(problem: ClosedProblem, windows: Sequence[SizeWindow], *, once: bool = True) -> bool:
     """Whether an exact method answers within about a second; of many answers (``once`` is false), each in some hundredths of it."""
-    if not problem.disperses and listed_entries(problem, windows, most=SHORTEST_LIST) <= SHORTEST_LIST:
+    short = LIST_ONCE if once else SHORTEST_LIST
+    if not problem.disperses and listed_entries(problem, windows, most=short) <= short:
         return True
     wider = WIDER if any(window.high > window.low for window in windows) else 1.0
     all_steps = ONCE._replace(products=wider * ONCE.products / len(problem.model.variables))

@@ -126,8 +126,9 @@ class SamplingArrays:
     population: int
     rho: tuple[NDArray[np.float64], ...] | None = None
     """Intra-class correlation of every row of every node's transition (the root's first); None where rows do not vary."""
-    members: NDArray[np.int64] | None = None
-    """(V, members + 1) where the states of every member begin, where the root says whose member an individual is; None elsewhere."""
+    twins: NDArray[np.int64] | None = None
+    """(cells, members) which state of its node is the same of another member's individuals, −1 where they have none; None where the root
+    does not say whose member an individual is."""
 
     @property
     def cells(self) -> int:
@@ -255,7 +256,7 @@ def sampling_arrays(problem: ClosedProblem, *, engine: str, weights: bool = True
         sites=sites,
         population=population,
         rho=rho,
-        members=_member_starts(problem, rooted),
+        twins=_twins(problem, rooted),
     )
 
 
@@ -265,13 +266,17 @@ def _countable(site: Site, most: int) -> bool:
     return bool(((data == np.rint(data)) & (data >= 0) & (data <= most)).all())
 
 
-def _member_starts(problem: ClosedProblem, rooted: RootedTree) -> NDArray[np.int64] | None:
-    """Where the states of every member of a cloud begin, by node; its labels are pairs (member, state)."""
+def _twins(problem: ClosedProblem, rooted: RootedTree) -> NDArray[np.int64] | None:
+    """See `SamplingArrays.twins`; a cloud's states have labels (member, state of its model)."""
     if rooted.variables[0] != SIZES:
         return None
-    members = np.arange(rooted.sizes[0] + 1)
-    whose = [np.array(problem.model.states[v])[:, 0] for v in rooted.variables[1:]]
-    return np.array([members, *(np.searchsorted(own, members) for own in whose)], dtype=np.int64)
+    members = range(rooted.sizes[0])
+    found = [np.tile(np.arange(len(members)), (len(members), 1))]
+    for v in rooted.variables[1:]:
+        labels: Any = problem.model.states[v]
+        at = {label: x for x, label in enumerate(labels)}
+        found.append(np.array([[at.get((g, state), -1) for g in members] for _, state in labels]))
+    return np.concatenate(found).astype(np.int64)
 
 
 def _with_own_rows(rooted: RootedTree) -> RootedTree:

@@ -146,8 +146,8 @@ class PathGibbs(Sampler):
     Moves change one individual, exchange two individuals' subtrees, or go round cycles of individuals at nodes with exact counts (worms);
     of at most five individuals, pairs are redrawn as well. Worms connect all tables between nodes that are counted exactly, whatever moves
     are possible, and cross nodes between them that are not; where flows are observed they are proposals. Between exact totals of several
-    groups, individuals of different groups exchange their cells at any set of times, unless flows are observed. The seed fixes every bit,
-    whatever the number of workers.
+    groups, individuals of different groups exchange their cells at any set of times that leaves what is seen as it is. The seed fixes
+    every bit, whatever the number of workers.
 
     Flocks (``Flocks(c)``, c a whole number that divides N) are sampled as N/c units. Rows that vary (``Overdispersion(rho=…)``, exactly
     Dirichlet–multinomial here) are drawn in turn with the paths; sweeps then move counts by a share 1/φ of their variance, so give about φ
@@ -337,7 +337,14 @@ class PathGibbs(Sampler):
         arrays, learned = state.arrays, state.learned
         nodes, edges = state.moments()
         node_mean = _normalised(arrays, nodes.blend(learned.counting), nodes.raw)
-        edge_mean, residual = _rake_tree(arrays, node_mean, edges.smooth, tolerance=CONSISTENT)
+        flows = np.sum([c.totals[arrays.cells + arrays.entries :] for c in state.chains], axis=0)
+        edge_mean, residual = _rake_tree(
+            arrays,
+            node_mean,
+            edges.smooth,
+            tolerance=CONSISTENT,
+            counted=flows / sum(c.length for c in state.chains),
+        )
         return state.beliefs(
             (node_mean, edge_mean),
             (nodes.standard_error(learned.counting), edges.standard_error(1.0)),
@@ -467,8 +474,21 @@ def _normalised(arrays: SamplingArrays, nodes: Array, counted: Array) -> Array:
         wanted = np.asarray(np.bincount(into, before, minlength=blocks), dtype=float)
         if v == 0:
             wanted = _kept_totals(wanted, have, float(arrays.population))
-        made[here] = made[here] * quotient(wanted, have)[out_of]
+        known = np.where(_never_changed(counted[here]), counted[here], 0.0)
+        of_known = np.asarray(np.bincount(out_of, known, minlength=blocks))
+        others = np.where(known > 0, 0.0, made[here])
+        rest = np.asarray(np.bincount(out_of, others, minlength=blocks), dtype=float)
+        keeps = ((rest > 0) & (wanted > of_known))[out_of]
+        scaled = made[here] * quotient(wanted - of_known, rest)[out_of]
+        made[here] = np.where(
+            keeps, np.where(known > 0, known, scaled), made[here] * quotient(wanted, have)[out_of]
+        )
     return made
+
+
+def _never_changed(counted: Array) -> NDArray[np.bool_]:
+    """Positive counts that were the same whole number in all sweeps: exact ones."""
+    return (counted > 0.5) & (np.abs(counted - np.rint(counted)) < WHOLE_MEAN)
 
 
 def _kept_totals(counted: Array, blended: Array, population: float) -> Array:
@@ -484,22 +504,36 @@ WHOLE_MEAN = 1e-9
 
 
 def _rake_tree(
-    arrays: SamplingArrays, nodes: Array, edges: Array, *, tolerance: float
+    arrays: SamplingArrays, nodes: Array, edges: Array, *, tolerance: float, counted: Array | None = None
 ) -> tuple[Array, float]:
-    """Every edge table raked to the node means at its two ends; also the largest margin error left, relative to N."""
+    """Every edge table raked to the node means at its two ends; also the largest margin error left, relative to N.
+
+    Flows that never changed, by ``counted``, stay what they were, where the others can have the margins.
+    """
     out, worst = np.empty_like(edges), 0.0
     for v, u in enumerate(arrays.rooted.parents[1:], start=1):
         rows, columns = nodes[arrays.node(u)], nodes[arrays.node(v)]
-        table = rake(
-            edges[arrays.edge(v)].reshape(rows.size, columns.size), rows, columns, tolerance=tolerance
+        table, known = (
+            edges[arrays.edge(v)].reshape(rows.size, columns.size),
+            np.zeros((rows.size, columns.size)),
         )
-        worst = max(
-            worst,
-            float(np.abs(table.sum(axis=1) - rows).max()),
-            float(np.abs(table.sum(axis=0) - columns).max()),
-        )
-        out[arrays.edge(v)] = table.ravel()
+        if counted is not None:
+            here = counted[arrays.edge(v)].reshape(table.shape)
+            known = np.where(_never_changed(here), here, 0.0)
+        made = _raked_around(table, known, rows, columns, tolerance)
+        if known.any() and made[1] > CONSISTENT * arrays.population:
+            made = _raked_around(table, np.zeros_like(table), rows, columns, tolerance)
+        out[arrays.edge(v)], worst = made[0].ravel(), max(worst, made[1])
     return out, worst / arrays.population
+
+
+def _raked_around(
+    table: Array, known: Array, rows: Array, columns: Array, tolerance: float
+) -> tuple[Array, float]:
+    """A table raked to margins with some entries known, and by how much it misses them."""
+    left, wanted = (np.maximum(m - known.sum(axis=k), 0.0) for k, m in ((1, rows), (0, columns)))
+    made = known + rake(np.where(known > 0, 0.0, table), left, wanted, tolerance=tolerance)
+    return made, float(max(np.abs(made.sum(axis=1) - rows).max(), np.abs(made.sum(axis=0) - columns).max()))
 
 
 def _model_proposal(arrays: SamplingArrays, start: Model | None) -> Proposal:

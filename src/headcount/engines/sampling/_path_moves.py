@@ -23,8 +23,9 @@ all the others, with b at the end, and then takes the place of somebody there: t
 only some cells or sums of a node are exact, the one in hand draws its way through that node, free to be in any class of cells that count
 in the same exact totals, and somebody of that class is taken in hand next.
 
-Two individuals of different members of a cloud (groups) exchange their cells at a set of nodes, each staying what it is; totals over all
-members stay as they are. All 2^V sets are weighed at once: whether cells are exchanged at a node is a variable with two values on the tree,
+Two individuals of different members of a cloud (groups) exchange their cells at a set of nodes, each staying what it is; totals over
+all members, of cells and of flows, stay as they are. All 2^V sets are weighed at once: whether cells are exchanged at a node is a variable
+with two values on the tree,
 
     M_v(z) = Σ_z' P_v(x_u(z), x_v(z')) P_v(y_u(z), y_v(z')) Π_children c M_c(z'),    z at the root: not exchanged.
 
@@ -547,23 +548,32 @@ def far_worm(tree, slots, state, worms, far, work):
 
 
 @bare
-def _pair_weight(tree, option, v, above, here):
-    """P_v of both individuals, given whether cells are exchanged at the parent and at node v."""
+def _pair_weight(tree, worms, option, v, above, here):
+    """P_v of both individuals, given whether cells are exchanged at the parent and at node v; 0 where observed flows would change."""
     u, size, start = tree.parent[v], tree.sizes[v], tree.law_start[v]
-    one = tree.law[start + option[u, above, 0] * size + option[v, here, 0]]
-    return one * tree.law[start + option[u, above, 1] * size + option[v, here, 1]]
+    one = option[u, above, 0] * size + option[v, here, 0]
+    two = option[u, above, 1] * size + option[v, here, 1]
+    if worms.edge_mark.size > 0:
+        at, mark = tree.edge_start[v], worms.edge_mark
+        now = (
+            mark[at + option[u, 0, 0] * size + option[v, 0, 0]]
+            + mark[at + option[u, 0, 1] * size + option[v, 0, 1]]
+        )
+        if mark[at + one] + mark[at + two] != now:
+            return 0.0
+    return tree.law[start + one] * tree.law[start + two]
 
 
 @bare
 def _fill_options(tree, path, worms, m, k, option, beta):
     """The states of two individuals at every node, as they are and with their cells exchanged; ``beta`` is 0 where they cannot be."""
-    g, h, mark = path[0, m], path[0, k], worms.mark
+    g, h, mark, twins = path[0, m], path[0, k], worms.mark, worms.twins
     for v in range(path.shape[0]):
-        x, y, start, at = path[v, m], path[v, k], worms.members[v], tree.node_start[v]
-        x_new, y_new = start[g] + y - start[h], start[h] + x - start[g]
-        may = v > 0 and x_new < start[g + 1] and y_new < start[h + 1]
+        x, y, at = path[v, m], path[v, k], tree.node_start[v]
+        x_new, y_new = twins[at + y, g], twins[at + x, h]
+        may = v > 0 and x_new >= 0 and y_new >= 0
         # Data must not tell the two members' cells apart.
-        may = may and mark[at + x_new] == mark[at + y] and mark[at + y_new] == mark[at + x]
+        may = may and mark[at + x_new] + mark[at + y_new] == mark[at + x] + mark[at + y]
         option[v, 0, 0], option[v, 0, 1] = x, y
         option[v, 1, 0], option[v, 1, 1] = (x_new, y_new) if may else (x, y)
         beta[v, 0], beta[v, 1] = 1.0, 1.0 if may else 0.0
@@ -577,7 +587,7 @@ def exchange_cells(tree, state, worms, option, beta):
     """
     path, random, count = state.path, state.random, state.node_count
     nodes, people = path.shape
-    for _ in range(people if worms.members.size > 0 else 0):
+    for _ in range(people if worms.twins.size > 0 else 0):
         m, k = below(random, people), below(random, people)
         if path[0, m] == path[0, k]:
             continue
@@ -585,14 +595,17 @@ def exchange_cells(tree, state, worms, option, beta):
         for v in range(nodes - 1, 0, -1):
             u = tree.parent[v]
             for z in range(2):
-                stay, turn = _pair_weight(tree, option, v, z, 0), _pair_weight(tree, option, v, z, 1)
+                stay, turn = (
+                    _pair_weight(tree, worms, option, v, z, 0),
+                    _pair_weight(tree, worms, option, v, z, 1),
+                )
                 beta[u, z] *= stay * beta[v, 0] + turn * beta[v, 1]
             rescale(beta[u])
         beta[0, 0], beta[0, 1] = 0.0, 0.0  # from here on, beta[v, 0] is whether cells are exchanged at node v
         for v in range(1, nodes):
             above = int(beta[tree.parent[v], 0])
-            stay = beta[v, 0] * _pair_weight(tree, option, v, above, 0)
-            turn = beta[v, 1] * _pair_weight(tree, option, v, above, 1)
+            stay = beta[v, 0] * _pair_weight(tree, worms, option, v, above, 0)
+            turn = beta[v, 1] * _pair_weight(tree, worms, option, v, above, 1)
             here = 1 if uniform(random) * (stay + turn) < turn else 0
             beta[v, 0] = here
             at = tree.node_start[v]

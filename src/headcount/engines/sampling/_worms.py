@@ -248,10 +248,12 @@ class PathWorms(NamedTuple):
     """The nodes that are not counted completely and hang together with the one above each of ``far``, or with itself, in preorder."""
     longest: int
     """Steps of a worm at most, in numbers of cells."""
-    members: Any
-    """(V, members + 1) where the states of every member of a cloud begin; (0, 0) where there is one member."""
+    twins: Any
+    """(cells, members) the same state of another member; (0, 0) where there is one member."""
     mark: Any
-    """(cells,) equal for cells that count in the same totals."""
+    """(cells,) marks of the totals that each cell counts in: two pairs of cells with the same sum count in the same totals."""
+    edge_mark: Any
+    """(entries,) the same of flows; none where no flows are observed."""
 
 
 class WormSpace(NamedTuple):
@@ -282,7 +284,7 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
         depth[v] = depth[arrays.rooted.parents[v]] + 1
     step, worms, row_start = _near_worms(arrays, exact, tilt)
     far = _far_worms(arrays, exact, kind, tilt)
-    members, mark = _exchangeable(arrays)
+    twins, mark, edge_mark = _exchangeable(arrays)
     return PathWorms(
         step,
         near=bool(worms.any()),
@@ -297,8 +299,9 @@ def path_worms(arrays: SamplingArrays) -> PathWorms:
         inside_start=np.cumsum([0, *(len(f.inside) for f in far)]).astype(np.int64),
         inside=np.array([w for f in far for w in f.inside], dtype=np.int64),
         longest=LONGEST,
-        members=members,
+        twins=twins,
         mark=mark,
+        edge_mark=edge_mark,
     )
 
 
@@ -358,14 +361,21 @@ def _way_tilts(arrays: SamplingArrays, v: int, top: int) -> Array:
     return raked_tilts(law, rows, arrays.node_counts(v))[1]
 
 
-def _exchangeable(arrays: SamplingArrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the states of every member of a cloud begin, and marks of cells by what they feed; nothing where flows are observed."""
-    slots = arrays.slots
-    if arrays.members is None or slots.edge_mode.any():
-        return np.zeros((0, 0), dtype=np.int64), np.zeros(0, dtype=np.int64)
-    feeds = [tuple(fed) for fed in np.split(slots.node_slot, slots.node_first[1:-1])]
-    marks = {fed: k for k, fed in enumerate(feeds)}
-    return arrays.members, np.array([marks[fed] for fed in feeds], dtype=np.int64)
+def _exchangeable(arrays: SamplingArrays) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Twins of states, and marks of cells and of flows: random numbers of 64 bits, so that sums agree by chance once in 10¹⁹."""
+    slots, none = arrays.slots, np.zeros(0, dtype=np.int64)
+    if arrays.twins is None:
+        return np.zeros((0, 0), dtype=np.int64), none, none
+    numbers = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, len(slots.total))
+    marks = []
+    for first, shift in (
+        (slots.node_shift_first, slots.node_shift),
+        (slots.edge_shift_first, slots.edge_shift),
+    ):
+        of = np.zeros(len(first) - 1, dtype=np.int64)
+        np.add.at(of, np.repeat(np.arange(len(of)), np.diff(first)), numbers[shift])
+        marks.append(of)
+    return arrays.twins, marks[0], marks[1]
 
 
 def _kinds(arrays: SamplingArrays, exact: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -51,11 +51,11 @@ def few_tables(problem: ClosedProblem) -> bool:
     possible = np.array([np.count_nonzero(p.data if issparse(p) else p) for p in tree.transitions[1:]])
     if problem.scale > MOST_PER_MOVE * possible.min():
         return False
-    told = _told(problem)
+    told = moves_told(problem)
     return told is not None and (told or any(possible != [np.prod(p.shape) for p in tree.transitions[1:]]))
 
 
-def _told(problem: ClosedProblem) -> bool | None:
+def moves_told(problem: ClosedProblem) -> bool | None:
     """Whether moves are read, or two times counted exactly but for one cell, beside exact counts; None without these."""
     sites = [site for site in problem.sites if site.source > IMPLIED]
     exact = [site for site in sites if site.noise.exact]
