@@ -139,7 +139,7 @@ def _log_line() -> str:
     from headcount.engines.engine import Progress
 
     took = time.monotonic() - _doing.begun
-    expected = "" if math.isnan(_doing.expected) else f" of about {_duration(_doing.expected)}"
+    expected = "" if math.isnan(_doing.expected) else f" (planned: {_duration(_doing.expected)})"
     progress = f"; {Progress.running[-1]}" if Progress.running else ""
     return f"{time.strftime('%H:%M:%S')} {_doing.what or 'starting'}: {_duration(took)}{expected}{progress}"
 
