@@ -541,6 +541,41 @@ def test_a_window_of_sizes_follows_the_answer() -> None:
     assert (again.beliefs.diagnostics["size_window"] > few.diagnostics["size_window"][1]).all()
 
 
+@pytest.mark.parametrize("engine", ["MAP", "TiltedEP"])
+def test_a_start_that_misleads_never_stops_a_run(engine):
+    """Tilts of another initial law would leave infinitely many individuals here: the run begins afresh, and has the same answer."""
+    seen = [
+        hc.Binomial([[12, 30], [15, np.nan], [20, np.nan]], detection=0.6),
+        hc.Censored(hc.Binomial([26], detection=0.6, on=2, sums=[[0, 1]])),
+    ]
+
+    def problem(share):
+        chain = hc.MarkovChain([share, 1 - share], [[0.8, 0.2], [0.1, 0.9]], length=3)
+        return hc.Problem(chain, hc.Unknown(), seen)
+
+    rng, asked = np.random.default_rng(0), hc.engines.choice.as_engine(engine)
+    first = answer(asked, problem(0.5), rng=rng, progress=False)
+    start = {**first.beliefs.diagnostics, "g": first.beliefs.diagnostics["g"] + 0.1}
+    again = answer(asked, problem(0.3), rng=rng, progress=False, start=start)
+    afresh = answer(asked, problem(0.3), rng=rng, progress=False)
+    assert again.status.good
+    assert again.beliefs.log_evidence == pytest.approx(afresh.beliefs.log_evidence, abs=1e-4)
+
+
+def test_a_window_that_no_counts_give_is_looked_for_once(monkeypatch):
+    """Few counts leave a wide law as wide as it is: a run that starts from another one's answer does not look for a window again."""
+    looked = []
+    monkeypatch.setattr(
+        "headcount.engines._reduce._likely_window", lambda core, k: looked.append(core.population)
+    )
+    problem = hc.Problem(CHAIN, hc.Unknown(), hc.Poisson(counted(10, 1), rate=RATE))
+    rng, engine = np.random.default_rng(0), hc.engines.TiltedEP()
+    first = answer(engine, problem, rng=rng, progress=False)
+    again = answer(engine, problem, rng=rng, progress=False, start=first.beliefs.diagnostics)
+    assert len(looked) == 1
+    assert again.beliefs.log_evidence == pytest.approx(first.beliefs.log_evidence, abs=1e-4)
+
+
 @pytest.mark.parametrize("total", [12.3, 61.8, 612.4])
 def test_an_unknown_number_beside_a_reading_with_a_corner(total):
     """One Laplace reading of all of them: the law of N is 1/N times that of the reading, added up."""
@@ -593,3 +628,21 @@ def test_a_reading_of_everybody_is_the_sum_over_their_number(graph, law, total, 
     assert found.population.mean == pytest.approx(p @ n, abs=0.01 * sd)
     assert found.population.sd == pytest.approx(sd, rel=0.01)
     assert found.log_evidence == pytest.approx(evidence, abs=0.002)
+
+
+@pytest.mark.parametrize("engine", [None, "TiltedEP", "MAP", "Enumerate"])
+@pytest.mark.parametrize("seen", ["nothing", "lower bounds"])
+def test_a_number_that_nothing_bounds_is_refused(engine, seen):
+    """Nothing counted, or lower bounds alone, leave an Unknown number as large as it likes; a law or an upper bound ends that."""
+    bounds = [[7.0, 3.0]] + [[np.nan, np.nan]] * 4
+
+    def asked(law, side):
+        data = () if seen == "nothing" else hc.Censored(hc.Poisson(bounds), side=side)
+        return hc.Problem(CHAIN, law, data)
+
+    with pytest.raises(hc.ProblemError, match="bounds the number of individuals from above"):
+        hc.infer(asked(hc.Unknown(), 1), engine)
+    if engine != "Enumerate":
+        assert hc.infer(asked(hc.About(20, sd=5), 1), engine).status.good
+    if engine is None and seen != "nothing":
+        assert hc.infer(asked(hc.Unknown(), -1), engine).status.good

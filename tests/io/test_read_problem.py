@@ -337,3 +337,23 @@ def test_individuals_behind_counts_are_without_the_background():
         np.array([10.0, 4.0]), {"rate": 0.5, "detection": 0.8, "background": np.array([2.0, 0.0])}
     )
     np.testing.assert_allclose(found, [20.0, 10.0])
+
+
+@pytest.mark.parametrize("counts", [{0: 5, 1: 4}, {"a": 5, "b": 7}])
+def test_where_nobody_can_move_no_moves_are_asked_for(counts):
+    """One cell, or one time: there is nothing to say of moves, and it is noted; with several of both it is asked for."""
+    one_cell = 0 in counts
+    table = pd.DataFrame(
+        {
+            "time": list(counts) if one_cell else 0,
+            "cell": "a" if one_cell else list(counts),
+            "count": counts.values(),
+        }
+    )
+    made = read_problem(table, population=12)
+    assert any(f"one {'cell' if one_cell else 'time'}: nobody moves" in note for note in made.notes)
+    assert made.problem.model.cells == (("a",) if one_cell else ("a", "b"))
+    assert hc.infer(made.problem).status.good
+    more = pd.concat([table, table.assign(time=9, cell="c")])
+    with pytest.raises(TableError, match="how individuals move is missing"):
+        read_problem(more, population=12)

@@ -232,6 +232,47 @@ def test_the_estimate_finds_the_truth(true, population, observe, name):
         assert hc.infer(asked, dispersion="estimate").dispersion_estimate.name == name
 
 
+OTHERS = hc.MarkovChain([0.1, 0.1, 0.8], CHAIN.transitions, times=CHAIN.times)
+
+
+@pytest.mark.parametrize("kind", ["unknown", "about", "exact", "tags", "groups", "open"])
+def test_a_number_that_is_not_known_hides_no_dispersion(kind):
+    """Beside laws of N, of groups and of arrivals the estimate is that of a known N within a third of its error."""
+    world = simulate.population(CHAIN, 1500, dispersion=Overdispersion(rho=0.05), rng=2)
+    seen = [hc.Exact(world.counts) if kind == "exact" else hc.Poisson(world.observed)]
+    population = 1500
+    given: dict[str, object] = {
+        "model": CHAIN,
+        "population": hc.Unknown() if kind == "unknown" else hc.About(1500, sd=200),
+    }
+    known = {"model": CHAIN, "population": 1500}
+    if kind == "tags":
+        seen.append(hc.Tracks({"id": ["a", "a"], "time": CHAIN.times[:2], "cell": CHAIN.cells[:1] * 2}))
+    if kind == "groups":
+        more = simulate.population(OTHERS, 300, dispersion=Overdispersion(rho=0.05), rng=3)
+        seen = [hc.Poisson(world.observed + more.observed)]
+        known = {"groups": {"one": hc.Group(CHAIN, 1500), "other": hc.Group(OTHERS, 300)}}
+        given = {"groups": {"one": hc.Group(CHAIN, hc.About(1500, sd=200)), "other": hc.Group(OTHERS, 300)}}
+    if kind == "open":
+        arrivals = np.zeros(CHAIN.initial.shape) + 1e-6
+        given = {
+            "model": hc.OpenChain(
+                population * CHAIN.initial,
+                CHAIN.transitions,
+                arrivals=arrivals,
+                survival=1.0,
+                times=CHAIN.times,
+            )
+        }
+    estimates = [
+        hc.infer(hc.Problem(observations=seen, dispersion="estimate:rho", **one)).dispersion_estimate
+        for one in (known, given)
+    ]
+    assert estimates[0].psi_error > 0
+    assert abs(math.log(estimates[1].value / estimates[0].value)) < estimates[0].psi_error / 3
+    assert estimates[1].gain > 5.0
+
+
 def test_the_answer_has_the_dispersion_that_was_found():
     """The problem of the posterior has it, a little enlarged; provenance and words say it."""
     world = simulate.population(CHAIN, 1000, dispersion=Flocks(6), rng=5)

@@ -276,3 +276,50 @@ def test_prior_moments_go_on_from_the_last_that_were_asked_for() -> None:
         ):
             np.testing.assert_allclose(found, alone, rtol=1e-12)
         assert list(reached) == [time]
+
+
+def test_too_few_counts_for_an_agreement_can_still_disagree() -> None:
+    """A learned initial law leaves two of three counts free: totals 100 standard errors off are said, ordinary ones are not checked."""
+    chain = hc.MarkovChain(None, [[0.9, 0.1], [0.1, 0.9]], length=2)
+    off = hc.infer(
+        hc.Problem(chain, 1_000_000, hc.Poisson([[500_000, 400_000], [600_000, np.nan]]))
+    ).fit_check
+    assert off.agrees is False
+    assert "imply a population of 900,000 ± 1,000, not 1,000,000" in off.verdict
+    assert "dispersion" not in off.verdict  # which changes no total
+    plain = hc.infer(hc.Problem(chain, 1000, hc.Poisson([[500, 520], [510, np.nan]]))).fit_check
+    assert plain.agrees is None
+    assert plain.verdict.startswith("Not checked: 1 learned parameters leave fewer than 3 of 3 counts free")
+
+
+def test_counts_of_those_who_cannot_move_are_checked_by_their_noise() -> None:
+    """One cell: noise as declared disagrees in at most 4 of 100 worlds (level 1 %: P < .004), a rate that varies by half in most."""
+    rng, cell, n = np.random.default_rng(3), hc.MarkovChain([1.0], [[1.0]], length=8), 60
+    said = {"true": 0, "varies": 0}
+    for _ in range(100):
+        for kind, rate in (("true", 1.0), ("varies", rng.gamma(4.0, 0.25, (8, 1)))):
+            check = hc.infer(
+                hc.Problem(cell, n, hc.Poisson(rng.poisson(n * rate * np.ones((8, 1)))))
+            ).fit_check
+            said[kind] += check.agrees is False
+            if kind == "varies" and check.agrees is False and "imply" not in check.verdict:
+                assert check.advice[0].kind == "noise"
+    assert said["true"] <= 4
+    assert said["varies"] >= 90
+
+
+def test_a_number_found_from_one_count_agrees_with_nothing() -> None:
+    """An unknown number takes a count: of one or three nothing is left that could disagree, of twelve ten are."""
+    chain = hc.MarkovChain([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], length=6)
+    for rows, agrees in ((1, None), (6, True)):
+        seen = np.full((6, 2), np.nan)
+        seen[:rows] = [[7, 9], [8, 9], [9, 8], [7, 8], [8, 9], [9, 7]][:rows]
+        found = hc.infer(hc.Problem(chain, hc.Unknown(), hc.Binomial(seen, detection=0.5))).fit_check
+        assert found.agrees is agrees, found.verdict
+
+
+def test_a_count_with_a_parameter_to_itself_makes_no_warning() -> None:
+    """One time, binomial counts, the initial law learned from them: nothing is left of one count, and nothing is said but that."""
+    model = hc.MarkovChain(None, np.eye(3), length=1)
+    found = hc.infer(hc.Problem(model, 1000, hc.Binomial([[180, 210, np.nan]], detection=0.6))).fit_check
+    assert found.agrees is None

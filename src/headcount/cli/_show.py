@@ -419,7 +419,8 @@ def show_posterior(result: Result) -> None:
         _show_largest(result.nodes.nlargest(8, "mean").drop(columns=["observed"]), result.level, {})
     elif len(result.flows):
         moved = result.flows[result.flows["origin"] != result.flows["dest"]]
-        _show_largest(moved.nlargest(5, "mean"), result.level, a.get("names", {}))
+        if len(moved):
+            _show_largest(moved.nlargest(5, "mean"), result.level, a.get("names", {}))
 
 
 def _sizes(result: Result) -> str:

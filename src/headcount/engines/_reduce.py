@@ -105,6 +105,11 @@ def _answered(
         raise ProblemError(
             "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
         )
+    if problem.start is None and _is_unbounded(asked):
+        raise ProblemError(
+            "nothing that was counted bounds the number of individuals from above, and nothing else is said of it: give About(...) or "
+            "Between(...) instead of Unknown(), or counts"
+        )
     counted = None if engine.sums_numbers else counted_size(problem)
     if counted is not None:
         candidates = counted
@@ -188,6 +193,20 @@ def _is_empty(core: ClosedProblem) -> bool:
     return all(size_range(core, k)[1] == 0 for k in range(len(core.numbers.laws)))
 
 
+MANY = 2.0**50
+"""Individuals of whom no reading can be right that bounds their number: Poisson's log-probability there is −10¹⁵."""
+
+
+def _is_unbounded(core: ClosedProblem) -> bool:
+    """Whether a number of which nothing is said may be as large as it likes: all readings, if any, are lower bounds."""
+    if core.numbers is None or not any(law.vague for law in core.numbers.laws):
+        return False
+    with np.errstate(all="ignore"):
+        return all(
+            bool((site.noise.log_prob(np.full(len(site), MANY)) > math.log(0.5)).all()) for site in core.sites
+        )
+
+
 def _seen(problem: Problem, found: Outcome, candidates: Candidates | None) -> Any:
     """Beliefs about what is seen, from those about the cloud."""
     beliefs = found.beliefs
@@ -215,26 +234,35 @@ SIZE_ROUNDS = 4
 
 
 def _between_likely_sizes(asked: ClosedProblem, run: Run, start: Mapping[str, Any] | None) -> Outcome:
-    """Run with a law of sizes that says little cut off where the counts exclude it; as it is where they leave it wide."""
+    """Run with a law of sizes that says little cut off where the counts exclude it; as it is where they leave it wide.
+
+    The window goes to the next run by its start. It is looked for where there is none, or where the answer is not inside.
+    """
     laws = () if asked.numbers is None else asked.numbers.laws
     wide = [k for k, law in enumerate(laws) if law.variance > (SAYS_LITTLE * law.mean) ** 2]
     if len(wide) != 1:
         return run(asked, start)
     (k,) = wide
+    whole = (int(laws[k].least), int(laws[k].most))
     last = None if start is None else start.get("size_window")
-    windows = (_likely_window(asked, k) for _ in range(1))  # looked for where that of the start will not do
+    windows = (_likely_window(asked, k) or whole for _ in range(1))
     for window in windows if last is None else chain([(int(last[0]), int(last[1]))], windows):
-        if window is None:
+        if window == whole:
             break
         narrow = asked.with_laws([*laws[:k], Within(laws[k], *window), *laws[k + 1 :]])
         found = run(narrow, start)
         mean, sd = _size_of(found.beliefs, narrow, k)
         room = LEAST_REACH * sd if found.beliefs.has_spread else 0.25 * (window[1] - window[0])
         if window[0] + room <= mean <= window[1] - room:
-            kept = {**found.beliefs.diagnostics, "size_window": np.array(window)}
-            return replace(found, beliefs=replace(found.beliefs, diagnostics=kept))  # type: ignore[type-var]
+            return _with_window(found, window)
         start = None
-    return run(asked, start)
+    return _with_window(run(asked, start), whole)
+
+
+def _with_window(found: Outcome, window: tuple[int, int]) -> Outcome:
+    """The outcome with the window of its size, for runs that start from it."""
+    kept = {**found.beliefs.diagnostics, "size_window": np.array(window)}
+    return replace(found, beliefs=replace(found.beliefs, diagnostics=kept))  # type: ignore[type-var]
 
 
 def _likely_window(core: ClosedProblem, k: int) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -244,7 +244,10 @@ class IterativeEngine(Engine, Iteration):
     ) -> Outcome:
         """See :class:`Engine`."""
         began = time.perf_counter()
-        near = None if start is None else self.resume(problem, rng, start)
+        near = None
+        if start is not None:
+            with suppress(ArithmeticError):  # tilts of another model may leave this one no law
+                near = self.resume(problem, rng, start)
         first = self.init(problem, rng) if near is None else near
         state, status, trace = iterate(self, first, progress=progress, began=began)
         if near is not None and not status.good:  # the start misled

@@ -241,6 +241,8 @@ def read_problem(
     )
     known = None if cells is None else cell_table(cells, reader)
     normalise |= old_matrix is not None
+    if transitions is None and features is None and old_matrix is None and after is None and not ahead:
+        transitions = _staying(table, known, findings)
     moves = _moves(old_matrix, zeros, transitions, features, known, reader, normalise=normalise)
     initial = initial if after is None else "uniform"  # the past knows better
     start = _initial_table(initial, reader)
@@ -299,6 +301,19 @@ def _moves(
         text = "an old matrix, transitions and features all say how individuals move: give one"
         reader.findings.problem("old_matrix", text)
     return old_matrix_table(old_matrix, zeros, reader)
+
+
+def _staying(table: Source | None, known: Cells | None, findings: Findings) -> pd.DataFrame | None:
+    """The transitions of those who have nowhere to go: there is one cell, or one time; None elsewhere."""
+    import pandas as pd
+
+    if table is None:
+        return None
+    cells = list(dict.fromkeys([*([] if known is None else known.labels), *table.distinct("cell")]))
+    if len(cells) > 1 and len(table.distinct("time")) > 1:
+        return None
+    findings.note(f"there is one {'time' if len(cells) > 1 else 'cell'}: nobody moves")
+    return pd.DataFrame({"from": cells, "to": cells, "probability": 1.0})
 
 
 def _trips(table: Source | None, findings: Findings) -> int | None:

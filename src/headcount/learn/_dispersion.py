@@ -499,7 +499,7 @@ def _forms(problems: Sequence[Problem], form: str | None, *, flocks: bool) -> li
 
 def _ranges(problems: Sequence[Problem]) -> dict[str, tuple[float, float, float]]:
     """Smallest and largest psi, and the scale, of every form that is possible: flocks on any model, overdispersion where it has steps."""
-    largest = float(np.log(min(p.population for p in problems)))
+    largest = float(np.log(min(p.typical_population for p in problems)))
     ranges = {"flocks": (0.0, largest, 1.0)}
     if all(p.model.steps_are_directed and len(p.model.variables) > 1 for p in problems):
         ranges["phi"] = (float(np.log(LEAST_PHI)), largest, 1.0)
@@ -513,14 +513,14 @@ def _others(problems: Sequence[Problem]) -> float:
     """How many others an individual expects in its cell at the beginning of a step: n̄ − 1 of the module's text."""
     squares = total = 0.0
     for p in problems:
-        counts = np.concatenate([p.population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
+        counts = np.concatenate([p.typical_population * p.model.marginal((v,)) for v in p.model.variables[:-1]])
         squares, total = squares + float(counts @ counts), total + float(counts.sum())
     return squares / total - 1.0
 
 
 def _rough(problems: Sequence[Problem]) -> float:
-    """psi by the score statistic: where the search starts."""
-    found = [fit_check(p.with_dispersion(None)).dispersion for p in problems[:ROUGH_FROM]]
+    """psi by the score statistic, of known numbers of individuals: where the search starts."""
+    found = [fit_check(p.with_dispersion(None)).dispersion for p in problems[:ROUGH_FROM] if p.size_known]
     known = [c for c in found if np.isfinite(c) and c > 0]
     return float(np.log(np.mean(known))) if known else FIRST_STEP
 
@@ -605,10 +605,6 @@ def asks_for_estimate(problems: Sequence[Problem]) -> ToEstimate | None:
     asked: set[Any] = {p.dispersion for p in problems if p.together.estimated}
     if not asked:
         return None
-    if not all(p.size_known for p in problems):
-        raise ProblemError(
-            "the dispersion cannot be estimated beside a population of unknown size: give one of them"
-        )
     if len(asked) > 1 or not all(p.together.estimated for p in problems):
         raise ProblemError(
             "some problems ask for an estimated dispersion and others do not: one is common to all of them"

@@ -168,7 +168,10 @@ class Posterior(Answers):
     def fit_check(self) -> FitCheck:
         """Whether the data agree with the model: residuals, PIT, dispersion, and a verdict in words. Computed when first asked for."""
         problem, core = self._at_found_sizes(self.problem)
-        found = fit_check(problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate)
+        sizes = sum(not law.is_known for _, law in self.problem.kinds.values())
+        found = fit_check(
+            problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate, sizes=sizes
+        )
         far = far_from_past(self)
         if far:
             words = f"{far[0].upper()}{far[1:]}. {AT_ONCE}. {found.verdict}"

@@ -253,7 +253,7 @@ def doubts_of(
         Whether it is below what chance allows.
     """
     if learned is None:
-        return [], []
+        return ([too_few], [MORE_COUNTS]) if too_few else ([], [])
     doubts, advice = [], []
     if learned.plug_in:
         doubts.append("the uncertainty of the learned parameters is not included (plug-in)")
@@ -261,7 +261,7 @@ def doubts_of(
     taken -= learned.initial
     if too_few:
         doubts.append(too_few)
-    if free < FREE_PER_PARAMETER * taken:
+    elif free < FREE_PER_PARAMETER * taken:
         doubts.append(
             f"{taken:.0f} learned parameters leave {max(free, 0.0):.0f} counts free: the fit says nothing about the model"
         )
@@ -312,6 +312,9 @@ def _prior_doubts(integral: Any) -> list[str]:
     return doubts
 
 
+MORE_COUNTS = Advice(
+    "data", "hc.Problem(model, hc.Unknown(), [counts, more])", "more counts of the same individuals"
+)
 _MORE_DATA = Advice("data", "hc.fit(parametrisation, [problem, another])", "more counts, or fewer parameters")
 
 

@@ -177,10 +177,6 @@ class NotChecked(Exception):
     """Why there is no check, in words."""
 
 
-class TooFewFree(NotChecked):
-    """Learned parameters leave nothing to check: a reason for doubt."""
-
-
 NO_CHOICE = "the model leaves no observed count a choice"
 
 
@@ -262,7 +258,7 @@ def window_check(
     own = np.where(explained, np.inf, np.diag(w))
     predicted = np.maximum(np.einsum("ij,ij->i", ws, w), 0.0) / own**2  # (W S W)_kk / W_kk²
     kept = predicted >= LEAST_VARIANCE
-    share = np.where(kept, 1.0 / np.where(kept, predicted * own**2, 1.0), 0.0)
+    share = np.where(kept, 1.0 / np.where(kept, predicted * np.where(kept, own, 1.0) ** 2, 1.0), 0.0)
     r = counts.y - counts.mean
     simulate = cache(lambda: simulated(problem, counts)) if alone else None
     return WindowErrors(
@@ -396,7 +392,7 @@ class FitCheck:
         The same in words.
     dispersion
         How many times more than the model allows the movements scatter (ĉ above): 1 where all is well, c where individuals move in
-        groups of c.
+        groups of c; NaN where nobody has a choice.
     dispersion_p
         Probability of a statistic at least as large (for ``dispersion`` below 1: as small) if the model is true.
     residual_dispersion, residual_p
@@ -497,6 +493,8 @@ class CheckedCounts(NamedTuple):
     """Counts that learned parameters leave free."""
     taken: float = 0.0
     """Counts that they take."""
+    too_few: str = ""
+    """Why so few counts are free that no agreement can be told, in words; a test may reject the model all the same."""
 
 
 def fit_check(
@@ -505,12 +503,14 @@ def fit_check(
     core: ClosedProblem | None = None,
     learned: Learned | None = None,
     estimate: DispersionEstimate | None = None,
+    sizes: int = 0,
 ) -> FitCheck:
     """Check the counts of a problem against its model (see the module).
 
     `core` is the same on the larger graph that its individuals follow, with known sizes; by default the problem itself, whose flocks are
     then a scatter.
-    `learned` is what is known of parameters that were learned from these counts, `estimate` a dispersion that was.
+    `learned` is what is known of parameters that were learned from these counts, `estimate` a dispersion that was, `sizes` how many
+    numbers of individuals were found from them.
     """
     begun = perf_counter()
     if learned is not None and learned.pooled is not None:
@@ -528,15 +528,11 @@ def fit_check(
             found = (
                 _steps_ahead(core)
                 if ahead
-                else _left_out(core, None if learned is None else learned.tangent())
+                else _left_out(core, None if learned is None else learned.tangent(), sizes)
             )
     except NotChecked as reason:
-        nothing_left = isinstance(reason, TooFewFree)
-        doubts, advice = _doubts(
-            None, problem, learned, estimate, too_few=str(reason) if nothing_left else ""
-        )
-        words = doubts if nothing_left else [str(reason), *doubts]
-        verdict = f"Not checked: {'; '.join(words)}.{_helps(advice)}"
+        doubts, advice = _doubts(None, problem, learned, estimate)
+        verdict = f"Not checked: {'; '.join([str(reason), *doubts])}.{_helps(advice)}"
         return FitCheck(
             None,
             verdict,
@@ -573,7 +569,7 @@ def fit_check(
     )
 
 
-def _left_out(problem: ClosedProblem, learned: Array | None) -> CheckedCounts:
+def _left_out(problem: ClosedProblem, learned: Array | None, sizes: int) -> CheckedCounts:
     """The check with every count predicted from all others of its window."""
     if all(site.source == FROM_PAST for site in problem.sites):
         raise NotChecked("nothing was observed")
@@ -586,11 +582,15 @@ def _left_out(problem: ClosedProblem, learned: Array | None) -> CheckedCounts:
         raise NotChecked("the noise has no sample(n, *, rng) to compare with")
     place, y, whole, error, sd, kept, free, taken, freedom, scatters, residuals = zip(*parts, strict=True)
     scatter, residual = (joined(tests, independent=False) for tests in (scatters, residuals))
-    if learned is not None and sum(free) < FEWEST_FREE:
-        raise TooFewFree(
-            f"{learned.shape[1]} learned parameters leave fewer than {FEWEST_FREE} of {len(learned)} counts free"
-        )
-    if scatter.mean <= 0 or sum(freedom) <= 0:
+    still = scatter.mean <= 0 or sum(freedom) <= 0
+    too_few = ""
+    parameters = 0 if learned is None else learned.shape[1]
+    if parameters + sizes and sum(free) - sizes < FEWEST_FREE:
+        taking = [f"{parameters} learned parameters"] * bool(parameters) + [
+            f"{sizes} unknown numbers of individuals"
+        ] * bool(sizes)
+        too_few = f"{' and '.join(taking)} leave fewer than {FEWEST_FREE} of {sum(map(len, y))} counts free"
+    elif still and not sum(kept):
         raise NotChecked(NO_CHOICE)
     observed = np.concatenate(y)
     return CheckedCounts(
@@ -599,11 +599,12 @@ def _left_out(problem: ClosedProblem, learned: Array | None) -> CheckedCounts:
         observed - np.concatenate(error),
         np.concatenate(sd),
         np.concatenate(whole),
-        1.0 + (scatter.value - scatter.mean) / sum(freedom),
-        scatter,
+        np.nan if still else 1.0 + (scatter.value - scatter.mean) / sum(freedom),
+        Test(0.0, 0.0, 1.0, 0.0) if still else scatter,
         *_mean_square(residual, sum(kept)),
         free=sum(free),
         taken=sum(taken),
+        too_few=too_few,
     )
 
 
@@ -720,8 +721,6 @@ def _doubts(
     problem: Problem,
     learned: Learned | None,
     estimate: DispersionEstimate | None,
-    *,
-    too_few: str = "",
 ) -> tuple[list[str], list[Advice]]:
     """Of what the tests found; None where there were none."""
     return doubts_of(
@@ -730,7 +729,7 @@ def _doubts(
         estimate,
         free=np.inf if found is None else found.free,
         taken=0.0 if found is None else found.taken,
-        too_few=too_few,
+        too_few="" if found is None else found.too_few,
         dispersion=1.0 if found is None else found.dispersion,
         closer_than_chance=found is not None and found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL,
     )
@@ -748,20 +747,23 @@ def _judged(
     population, factor = problem.population, _excess(found)
     doubts, advice = _doubts(found, problem, learned, estimate)
     faults = []
+    wrong_total = implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL
+    if implied is not None and wrong_total:
+        faults.append(
+            f"the totals imply a population of {implied[0]:,.0f} ± {implied[1]:,.0f}, not {population:,} "
+            "(or another rate of counting)"
+        )
     if factor > 0.0:
         faults.append(
             f"counts scatter {two_digits(factor)} times more than the model allows; intervals are too narrow by about a factor of "
             f"{two_digits(np.sqrt(factor))}"
         )
-    if implied is not None and 2.0 * ndtr(-abs(implied[0] - population) / implied[1]) < OTHER_LEVEL:
-        faults.append(
-            f"the totals imply a population of {implied[0]:,.0f} ± {implied[1]:,.0f}, not {population:,} "
-            "(or another rate of counting)"
-        )
     if faults:
         words = f"The data disagree with the model: {'; '.join(faults)}."
-        if factor == 0.0 or problem.dispersion is not None:
+        if wrong_total or problem.dispersion is not None:  # no dispersion of moves changes a total
             return Judged(False, words, doubts, ())
+        if np.isnan(found.dispersion):
+            return Judged(False, f"{words} {WILDER_NOISE}.", doubts, [WILDER_NOISE, *advice])
         if doubts and learned is not None and learned.moves and not flows_seen(problem):
             # Moves that were learned from the same counts are read off their scatter: a dispersion would take that away.
             return Judged(
@@ -771,9 +773,8 @@ def _judged(
     steady = found.dispersion < 1.0 and found.scatter.p < OTHER_LEVEL
     if doubts:
         advice = [*noises, *advice]
-        return Judged(
-            None, f"Agreement says nothing here: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice
-        )
+        first = "Not checked" if found.too_few else "Agreement says nothing here"
+        return Judged(None, f"{first}: {'; '.join(doubts)}.{_helps(advice)}", doubts, advice)
     if estimate is not None and estimate.gain >= SCATTER_GAIN:
         more = [] if flows_seen(problem) else more_information(problem)[:2]
         words = (
@@ -788,6 +789,11 @@ def _judged(
     return Judged(True, "The data agree with the model.")
 
 
+WILDER_NOISE = Advice(
+    "noise",
+    "hc.NegativeBinomial(counts, dispersion=…)",
+    "Nobody has a choice of moves here, so that it is the noise that scatters more than declared, or a rate of counting that varies",
+)
 _CANNOT_TELL = "A dispersion alone cannot be told from moves learned from the same counts"
 
 
