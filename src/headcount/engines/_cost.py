@@ -384,5 +384,5 @@ def _moves(problem: ClosedProblem) -> int:
     """Rows of flows: possible moves of a chain or tree, also of dense matrices; all entries of other models' tables."""
     tree = problem.model.rooted()
     steps = [] if tree is None else [m for m in tree.transitions if m is not None]
-    possible = {id(m): getattr(m, "nnz", None) or np.count_nonzero(m) for m in steps}
+    possible = {id(m): int(getattr(m, "nnz", None) or np.count_nonzero(m)) for m in steps}
     return sum(possible[id(m)] for m in steps) or sizes(problem).tables
