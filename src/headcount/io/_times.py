@@ -62,7 +62,7 @@ def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[
     if not other:
         return _date_texts(dates, texts, source, order)
     if _pairs(dates):
-        text = "not a date, as other times are, so that day and month cannot be told apart: take such rows out, or write dates as 2024-05-31"
+        text = "not a date, as other times are, so that day and month cannot be told apart: take such rows out, or write 2024-05-31"
         source.problem(text, values=other)
     return texts
 
