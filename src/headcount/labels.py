@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+import unicodedata
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -27,11 +28,16 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "time": "time date datetime timestamp t step hour day week month year datum woche semaine fecha semana",
         "cell": "cell zone site region location area tile tile_id cell_id zone_id state ward station place "
         "zelle ort gebiet lieu commune sitio zona",
+        "name": "name nom bezeichnung",
         "count": "count counts observed total n value anzahl nombre effectif conteo",
         "flow": "count flow flows counts trips n value anzahl nombre",
         "from": "from origin source origin_id i von de origine origen",
         "to": "to dest destination target dest_id destination_id j nach vers destino",
         "probability": "probability prob p share transition wahrscheinlichkeit anteil probabilite probabilidad",
+        "entries": "entries origins productions boardings departures einsteiger quellverkehr out entrees emissions montees entradas "
+        "producciones subidas",
+        "exits": "exits destinations attractions alightings arrivals aussteiger zielverkehr in sorties descentes salidas atracciones "
+        "bajadas",
         "sum": "sum screenline line cordon counter",
         "id": "id individual animal tag band ring track track_id tag_id",
         "from_time": "from_time time_from date_from from_date start_time ringed release_date banding_date marked beringt",
@@ -45,6 +51,19 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = {
     }.items()
 }
 """Role → spellings in order of preference (English, German, French, Spanish); read without regard to case and accents."""
+
+
+def folded(name: str) -> str:
+    """A name without case and accents."""
+    split = unicodedata.normalize("NFD", name.strip().casefold())
+    return "".join(c for c in split if not unicodedata.combining(c))
+
+
+def are_margins(times: Sequence[str]) -> bool:
+    """Whether two times are the totals of a matrix of trips, by origin and by destination."""
+    return len(times) == 2 and all(
+        folded(time) in SPELLINGS[role] for time, role in zip(times, ("entries", "exits"), strict=True)
+    )
 
 
 def is_dataarray(data: Any) -> bool:

@@ -214,6 +214,28 @@ def test_zeros_of_an_old_matrix_are_rare_unless_they_are_forbidden(tmp_path: Pat
     assert "5 of 9 moves are 0 and are taken as impossible" in said
 
 
+@pytest.mark.parametrize("asked", [(), ("entries", "exits")])
+def test_totals_are_known_in_other_languages_and_by_name(tmp_path: Path, asked: tuple[str, ...]) -> None:
+    """Entrées and sorties are entries and exits, and so are columns that the caller says; the words are the times' and the cells'."""
+    words = ("Générés", "Reçus") if asked else ("Entrées", "Sorties")
+    margins = ";".join(("Zone", "Nom", *words)) + "\na;Nord;1 030;1 020\nb;Ost;20;25\nc;West;10;15\n"
+    paths = write(tmp_path, margins=margins, zones="Zone;Nom\na;Nord\nb;Ost\nc;West\n", old=OLD)
+    case = read_problem(
+        paths["margins"],
+        old_matrix=paths["old"],
+        noise="exact",
+        cells=paths["zones"],
+        population=None,
+        columns=dict(zip(asked, words, strict=False)),
+    )
+    assert case.problem.model.variables == (asked or words)
+    assert case.problem.population == 1060
+    assert case.names == {"a": "Nord", "b": "Ost", "c": "West"}
+    if asked:
+        with pytest.raises(TableError, match="have the columns entries and exits"):
+            read_problem(paths["margins"], population=None, old_matrix=paths["old"], noise="exact")
+
+
 def test_sums_of_flows_are_observed(tmp_path: Path) -> None:
     """Flows agree with both margins and with the count of a screenline, beside its pairs or apart; changes hold the old matrix beside."""
     paths, words = trips(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,9 +22,10 @@ WEEKS = pd.date_range("2024-01-01", periods=12, freq="7D")
 PARTS = ((0, 5), (5, 8), (8, 10), (10, 12))
 
 
-@pytest.fixture
-def tables(tmp_path: Path) -> Path:
-    """A folder with all counts, the same week by week, and how individuals move."""
+@pytest.fixture(scope="module")
+def inferred(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once: all counts, the same week by week, how individuals move, and the results of the first week and of everything."""
+    tmp_path = tmp_path_factory.mktemp("series")
     rng = np.random.default_rng(0)
     moves = 0.4 * rng.dirichlet(np.ones(4), 4) + 0.6 * np.eye(4)
     chain = hc.MarkovChain(np.full(4, 0.25), moves, length=len(WEEKS))
@@ -37,12 +39,16 @@ def tables(tmp_path: Path) -> Path:
         own.to_csv(tmp_path / "weeks" / f"w{k}.csv", index=False)
     pairs = [(a, b, moves[i, j]) for i, a in enumerate(CELLS) for j, b in enumerate(CELLS)]
     pd.DataFrame(pairs, columns=["from", "to", "probability"]).to_csv(tmp_path / "moves.csv", index=False)
+    common = ["--transitions", tmp_path / "moves.csv", "--population", 800, "--quiet"]
+    for counts, out in (("weeks/w0.csv", "r0"), ("counts.csv", "whole")):
+        assert run("infer", tmp_path / counts, *common, "--out", tmp_path / out)[0] == 0
     return tmp_path
 
 
-def first_week(tables: Path) -> None:
-    common = ["--transitions", tables / "moves.csv", "--population", 800]
-    assert run("infer", tables / "weeks" / "w0.csv", *common, "--out", tables / "r0", "--quiet")[0] == 0
+@pytest.fixture
+def tables(inferred: Path, tmp_path: Path) -> Path:
+    """A copy of these, to be changed."""
+    return shutil.copytree(inferred, tmp_path, dirs_exist_ok=True)
 
 
 def go_on(tables: Path, counts: Path, after: str, out: str, *more: Any) -> tuple[int, str]:
@@ -63,13 +69,10 @@ def test_every_file_that_an_option_names_is_part_of_a_runs_digest(option: str, t
 
 def test_weeks_one_after_the_other_are_one_run(tables: Path) -> None:
     """Three runs, each after the last and told nothing but its counts, end with the counts of one run of everything."""
-    first_week(tables)
     for k in (1, 2, 3):
         code, text = go_on(tables, tables / "weeks" / f"w{k}.csv", f"r{k - 1}", f"r{k}")
         assert code == 0, text
         assert "goes on from" in text
-    common = ["--transitions", tables / "moves.csv", "--population", 800]
-    assert run("infer", tables / "counts.csv", *common, "--out", tables / "whole", "--quiet")[0] == 0
     one, other = (pd.read_csv(tables / name / "nodes.csv") for name in ("whole", "r3"))
     both = one.merge(other, on=["time", "cell"])
     both = both[both["time"] >= "2024-03-11"]
@@ -80,7 +83,6 @@ def test_weeks_one_after_the_other_are_one_run(tables: Path) -> None:
 
 def test_corrections_of_old_counts_are_seen(tables: Path) -> None:
     """Rows of old times that say the same change nothing; one that differs begins again after the last run that ends before it."""
-    first_week(tables)
     for k in (1, 2):
         go_on(tables, tables / "weeks" / f"w{k}.csv", f"r{k - 1}", f"r{k}", "--quiet")
     week, old = (pd.read_csv(tables / "weeks" / name) for name in ("w3.csv", "w1.csv"))
@@ -106,7 +108,6 @@ def test_corrections_of_old_counts_are_seen(tables: Path) -> None:
 
 def test_a_missed_week_is_a_time_at_which_nobody_looked(tables: Path) -> None:
     """The step over a gap is two steps of the chain, not one."""
-    first_week(tables)
     week = pd.read_csv(tables / "weeks" / "w1.csv")
     week[week["time"] != "2024-02-05"].to_csv(tables / "gap.csv", index=False)
     assert go_on(tables, tables / "gap.csv", "r0", "gap")[0] == 0
@@ -155,7 +156,6 @@ def test_a_folder_of_weeks_is_one_command_that_goes_on(tables: Path) -> None:
 
 def test_an_alarm_has_an_exit_code_and_says_why(tables: Path) -> None:
     """Exit code 5 where an alarm was asked for and is raised, 0 where it is not; the reason is in --json and on the page."""
-    first_week(tables)
     week = pd.read_csv(tables / "weeks" / "w1.csv")
     code, text = go_on(tables, tables / "weeks" / "w1.csv", "r0", "r1", "--alarm", 0.001, "--json")
     assert code == 0
@@ -173,7 +173,6 @@ def test_an_alarm_has_an_exit_code_and_says_why(tables: Path) -> None:
 
 def test_a_forecast_is_written_and_on_the_page_of_the_past(tables: Path) -> None:
     """--steps 3 gives three times after the last, with flows; the page of the past goes on with them."""
-    first_week(tables)
     code, text = run("forecast", tables / "r0", "--steps", 3, "--report")
     assert code == 0, text
     assert "0 counts (nothing was seen), population" in text
@@ -188,9 +187,10 @@ def test_a_forecast_is_written_and_on_the_page_of_the_past(tables: Path) -> None
     assert run("forecast", tables / "nowhere", "--steps", 3)[0] == 2
 
 
-@pytest.fixture
-def birds(tmp_path: Path) -> Path:
-    """Counts of nine times in two tables, and what moves depend on, of the first times and of all."""
+@pytest.fixture(scope="module")
+def birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Counts of nine times in two tables, what moves depend on, of the first times and of all, and a fit of the first times: r0."""
+    tmp_path = tmp_path_factory.mktemp("birds")
     world = tmp_path / "birds"
     simulated = ["--side", 3, "--weights", "1,2,2,2", "--population", 2000, "--steps", 9, "--seed", 1]
     assert run("simulate", "birds", *simulated, "--out", world)[0] == 0
@@ -200,6 +200,8 @@ def birds(tmp_path: Path) -> Path:
     features = pd.read_csv(world / "features.csv.gz")
     features[features["time"] < 5].to_csv(tmp_path / "early.csv", index=False)
     features.to_csv(tmp_path / "all.csv", index=False)
+    words = ["--features", tmp_path / "early.csv", "--population", 2000, "--quiet", "--out", tmp_path / "r0"]
+    assert run("fit", tmp_path / "a.csv", *words)[0] == 0
     return tmp_path
 
 
@@ -209,9 +211,8 @@ def weights(folder: Path) -> pd.DataFrame:
 
 def test_the_weights_of_a_fit_go_on_with_their_uncertainty(birds: Path) -> None:
     """fit, then infer --after: weights and standard errors are those of one fit of everything; --weights takes them as known instead."""
-    early, every = (["--features", birds / name] for name in ("early.csv", "all.csv"))
+    every = ["--features", birds / "all.csv"]
     common = ["--population", 2000, "--quiet"]
-    assert run("fit", birds / "a.csv", *early, *common, "--out", birds / "r0")[0] == 0
     assert run("fit", birds / "birds" / "counts.csv", *every, *common, "--out", birds / "whole")[0] == 0
     code, text = go_on(birds, birds / "b.csv", "r0", "r1", *every)
     assert code == 0, text
@@ -230,9 +231,7 @@ def test_the_weights_of_a_fit_go_on_with_their_uncertainty(birds: Path) -> None:
 
 def test_a_forecast_of_a_fit_includes_its_weights_uncertainty(birds: Path) -> None:
     """Sds of the forecast are larger than with the same weights taken as known, by more than nothing and less than a factor."""
-    early, every = (["--features", birds / name] for name in ("early.csv", "all.csv"))
-    common = ["--population", 2000, "--quiet"]
-    assert run("fit", birds / "a.csv", *early, *common, "--out", birds / "r0")[0] == 0
+    every = ["--features", birds / "all.csv"]
     learned = ",".join(map(repr, weights(birds / "r0")["weight"]))
     words = ["forecast", birds / "r0", "--steps", 3, *every, "--quiet"]
     assert run(*words, "--out", birds / "with")[0] == 0
@@ -257,7 +256,6 @@ def test_several_sequences_go_on_each_from_its_own_past(tables: Path) -> None:
     code, text = go_on(tables, tables / "new.csv", "s0", "s1", *common)
     assert code == 0, text
     assert "this sequence begins here" in " ".join(text.split())
-    first_week(tables)
     alone = tables / "alone.csv"
     whole[whole["time"] >= "2024-02-05"].to_csv(alone, index=False)
     assert go_on(tables, alone, "r0", "alone")[0] == 0
@@ -289,12 +287,12 @@ def test_a_past_of_one_time_says_what_it_cannot_know(tables: Path) -> None:
 def test_counts_that_contradict_the_past_are_said_on_the_command_line(tables: Path) -> None:
     """The verdict names the distance and the way out; a usual week has no such words."""
     common = ["--transitions", tables / "moves.csv", "--population", "unknown"]
-    assert run("infer", tables / "weeks" / "w0.csv", *common, "--out", tables / "r0", "--quiet")[0] == 0
+    assert run("infer", tables / "weeks" / "w0.csv", *common, "--out", tables / "u0", "--quiet")[0] == 0
     week = pd.read_csv(tables / "weeks" / "w1.csv")
-    assert "where the past ends" not in go_on(tables, tables / "weeks" / "w1.csv", "r0", "r1")[1]
+    assert "where the past ends" not in go_on(tables, tables / "weeks" / "w1.csv", "u0", "u1")[1]
     week.loc[week["cell"] == "B", "count"] *= 3
     week.to_csv(tables / "odd.csv", index=False)
-    text = " ".join(go_on(tables, tables / "odd.csv", "r0", "odd")[1].split())
+    text = " ".join(go_on(tables, tables / "odd.csv", "u0", "odd")[1].split())
     assert "The new counts move those of 2024-01-29, where the past ends, by" in text
     assert "Infer everything at once" in text
 
@@ -329,8 +327,6 @@ def test_windows_are_one_run(tables: Path) -> None:
     assert code == 0, text
     assert "converged" in text
     assert "3 windows of 4 steps" in text
-    common = ["--transitions", tables / "moves.csv", "--population", 800]
-    assert run("infer", tables / "counts.csv", *common, "--out", tables / "whole", "--quiet")[0] == 0
     one, other = (pd.read_csv(tables / name / "nodes.csv") for name in ("whole", "long"))
     both = one.merge(other, on=["time", "cell"], suffixes=("", "_long"))
     assert len(both) == len(one) == len(other)
@@ -397,7 +393,6 @@ def test_what_windows_cannot_answer_is_named(tables: Path, more: list[Any], name
 
 def test_windows_refuse_a_folder_of_one_run(tables: Path) -> None:
     """A folder with the answer of one run, and an earlier run to go on from, are refused beside windows."""
-    first_week(tables)
     assert "give another folder" in " ".join(windows(tables, "r0")[1].split())
     code, text = windows(tables, "long", "--after", tables / "r0")
     assert code == 2

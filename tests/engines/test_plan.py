@@ -2,6 +2,7 @@
 
 import math
 import tracemalloc
+from itertools import count
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from scipy import sparse
 
 from headcount.engines import MAP, Enumerate, Laplace, PathGibbs, TiltedEP, plan, run, select
 from headcount.engines._cost import BYTES
+from headcount.engines._run import operations_per_second
 from headcount.individual import DiscreteModel, MarkovChain
 from headcount.observe import Poisson, Problem
 from headcount.population import Unknown
@@ -111,3 +113,17 @@ def test_the_plan_has_all_that_a_command_does() -> None:
     assert unknown.seconds > 2 * made.seconds
     assert unknown.writing_seconds > made.writing_seconds
     assert more.writing_seconds > made.writing_seconds > 0
+
+
+def test_what_a_busy_machine_waits_for_is_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed of the machine is that of its processor, however long this process is kept waiting."""
+    free = operations_per_second()
+    waited = count(0.0, 3600.0)
+    monkeypatch.setattr("time.perf_counter", lambda: next(waited))
+    assert operations_per_second() > 0.05 * free
+
+
+def test_only_moves_that_are_possible_are_written() -> None:
+    """A dense matrix with zeros has the rows of flows of the same matrix without them."""
+    dense, thin = (plan(ring(40, 6, thin=thin), MAP(), rate=RATE) for thin in (False, True))
+    assert dense.writing_seconds == pytest.approx(thin.writing_seconds, rel=0.02)

@@ -217,6 +217,13 @@ def test_bad_options_are_named(options: dict[str, object], pattern: str, tmp_pat
     assert any(re.search(pattern, p) for p in found), "\n".join(found)
 
 
+def test_the_population_is_asked_for_with_the_counts_of_full_times(tmp_path: Path) -> None:
+    """A cell that was not counted at most times does not make the population smaller."""
+    counts = COUNTS.replace("0,hill,20", "0,hill,").replace("1,hill,25", "1,hill,")
+    (found,) = problems(tmp_path, counts, population=None)
+    assert "come to about 58" in found
+
+
 def test_a_cell_has_one_place(tmp_path: Path) -> None:
     """Coordinates that contradict each other are refused with their row."""
     lines = COUNTS.splitlines()

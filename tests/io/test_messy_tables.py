@@ -50,7 +50,7 @@ def table(*values: str) -> str:
         (("1,234,567", "1,025"), (1234567, 1025)),
         (("1 234,5", "1\u202f025"), (1234.5, 1025)),
         (("1'234.5", "7"), (1234.5, 7)),
-        (("1.234", "7"), (1.234, 7)),
+        (("1.234", "7", "2.5"), (1.234, 7, 2.5)),
         (("1.234", "7,5"), (1234, 7.5)),
         (("12 %", "7,5%"), (0.12, 0.075)),
         (("n.a.", "-"), (np.nan, np.nan)),
@@ -103,7 +103,15 @@ def test_two_readings_are_refused_until_one_is_chosen(tmp_path: Path) -> None:
     assert counts_of(tmp_path, text, thousands=",")[0, 0] == 1025
     assert counts_of(tmp_path, text, decimal=",")[0, 0] == 1.025
     assert counts_of(tmp_path, text, decimal={"counts.csv": ","})[0, 0] == 1.025
-    assert counts_of(tmp_path, table("1.025", "12"), thousands=".")[0, 0] == 1025
+    beside_whole = table("1.025", "12")
+    with pytest.raises(
+        TableError, match=r"row 2: count must be a number, and '1\.025' can be 1\.025 or 1025"
+    ) as info:
+        problem(tmp_path, beside_whole)
+    assert "whole number" not in str(info.value)
+    assert counts_of(tmp_path, beside_whole, thousands=".")[0, 0] == 1025
+    assert counts_of(tmp_path, beside_whole, decimal=".")[0, 0] == 1.025
+    assert counts_of(tmp_path, table("1.25", "12"))[0, 0] == 1.25
     with pytest.raises(TableError, match=r"decimal: give .\.. or .,., got .;."):
         counts_of(tmp_path, text, decimal=";")
 

@@ -133,7 +133,7 @@ def _log_line() -> str:
     from headcount.engines.engine import Progress
 
     took = time.monotonic() - _now.phase_begun
-    expected = "" if math.isnan(_now.phase_expected) else f" of about {_duration(_now.phase_expected)}"
+    expected = "" if math.isnan(_now.phase_expected) else f" (planned: {_duration(_now.phase_expected)})"
     progress = f"; {Progress.running[-1]}" if Progress.running else ""
     return f"{time.strftime('%H:%M:%S')} {_now.phase or 'starting'}: {_duration(took)}{expected}{progress}"
 

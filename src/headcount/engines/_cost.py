@@ -17,6 +17,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from headcount import memory
 from headcount.individual.rooted_tree import LARGEST_PACKED
 from headcount.structure import kind_of
@@ -375,4 +377,12 @@ def writing_seconds(problem: ClosedProblem, *, point: bool, initial_known: bool)
     """Seconds to check the fit and write the results with all flows, about."""
     tables = sizes(problem).tables
     row = WRITTEN_ROW if initial_known else LEARNED_ROW
-    return WRITTEN_ONCE + row * tables + DRAWN_ENTRY * _drawn(tables, point=point)
+    return WRITTEN_ONCE + row * _moves(problem) + DRAWN_ENTRY * _drawn(tables, point=point)
+
+
+def _moves(problem: ClosedProblem) -> int:
+    """Rows of flows: possible moves of a chain or tree, also of dense matrices; all entries of other models' tables."""
+    tree = problem.model.rooted()
+    steps = [] if tree is None else [m for m in tree.transitions if m is not None]
+    possible = {id(m): int(getattr(m, "nnz", None) or np.count_nonzero(m)) for m in steps}
+    return sum(possible[id(m)] for m in steps) or sizes(problem).tables

@@ -20,7 +20,7 @@ import pandas as pd
 
 from headcount.errors import FaultsError, TableError, known_keywords
 from headcount.individual import DiscreteModel, MarkovChain, Model, OpenChain
-from headcount.io._times import MARGINS, Times, order_times, snapped
+from headcount.io._times import Times, order_times, snapped
 from headcount.io.columns import PARAMETERS, Reader, ordered, plain_labels
 from headcount.io.source import Findings, Source, by_sequences, label_text, listed
 from headcount.io.tables import (
@@ -56,6 +56,7 @@ from headcount.io.tables import (
     transition_table,
     transitions_of,
 )
+from headcount.labels import are_margins
 from headcount.observe import Censored, Observation, Problem, ProblemError, Tracks
 
 if TYPE_CHECKING:
@@ -314,9 +315,7 @@ def _staying(table: Source | None, known: Cells | None, findings: Findings) -> p
 
 def _trips(table: Source | None, findings: Findings) -> int | None:
     """The number of trips, where the counts are the two totals of a matrix that agree; it is noted. None otherwise."""
-    if table is None or len(distinct := table.distinct("time")) != 2:
-        return None
-    if not any({*map(str.casefold, distinct)} == {*pair} for pair in MARGINS):
+    if table is None or not are_margins(distinct := table.distinct("time")):
         return None
     one, two = (float(np.sum(table["count"][table["time"] == t])) for t in distinct)
     if one != two or one != one:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from headcount.dates import WrittenDate, iso_text, month_of, parse_date
 from headcount.io.source import Findings, Source, listed
+from headcount.labels import are_margins
 
 if TYPE_CHECKING:
     from headcount._types import Array
@@ -29,21 +30,6 @@ _GAPS = (
     "add rows with an empty count for times at which nobody looked, or say that they are successive steps all the same "
     "(uneven=True, --uneven)"
 )
-MARGINS = (
-    *(
-        ("entries", "exits"),
-        ("origins", "destinations"),
-        ("productions", "attractions"),
-        ("boardings", "alightings"),
-    ),
-    *(
-        ("departures", "arrivals"),
-        ("einsteiger", "aussteiger"),
-        ("quellverkehr", "zielverkehr"),
-        ("out", "in"),
-    ),
-)
-"""Names of the two totals of a matrix of trips: by origin, by destination."""
 _LENGTH = re.compile(r"^(\d+(?:\.\d+)?)\s*(w|d|h|min|s)?(?:eeks?|ays?|ours?|utes?|econds?)?$")
 _SECONDS = {"w": 604_800, "d": 86_400, "h": 3600, "min": 60, "s": 1}
 _EVEN_STEPS = 1e-3
@@ -75,9 +61,7 @@ def time_texts(texts: Sequence[str], source: Source, order: str | None) -> list[
     if not other:
         return _date_texts(dates, texts, source, order)
     if _pairs(dates):
-        text = (
-            "not all times are dates, so that day and month cannot be told apart: write dates as 2024-05-31"
-        )
+        text = "not a date, as other times are, so that day and month cannot be told apart: take such rows out, or write 2024-05-31"
         source.problem(text, values=other)
     return texts
 
@@ -384,7 +368,7 @@ def _series(distinct: Sequence[str], name: str, findings: Findings) -> _Series |
         return _dates(distinct, name, findings)
     if len(distinct) > 1 and all(map(month_of, distinct)):
         return _months(distinct, name, findings)
-    if {*map(str.casefold, distinct)} in map(set, MARGINS):
+    if are_margins(distinct):
         return _Series(Times(tuple(distinct), tuple(distinct)), range(2), "")
     findings.note(
         f"{name}: the times are neither numbers nor dates; taken in the order in which they appear: {listed(distinct, most=6)}"

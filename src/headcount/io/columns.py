@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
@@ -22,9 +21,9 @@ import numpy as np
 import pandas as pd
 
 from headcount.dates import parse_date
-from headcount.io._times import INTEGER, MARGINS, looks_like_times, time_texts
+from headcount.io._times import INTEGER, looks_like_times, time_texts
 from headcount.io.source import Findings, Labels, Source, label_text, listed, open_source
-from headcount.labels import SPELLINGS
+from headcount.labels import SPELLINGS, folded
 
 if TYPE_CHECKING:
     from headcount._types import Array, Index
@@ -135,7 +134,7 @@ class Reader:
         role = next((role for role, name in (self.columns or {}).items() if name == column.strip()), None)
         if role is not None:
             return role in _NUMBERS
-        return any(_folded(column) in SPELLINGS.get(role, (role,)) for role in _NUMBERS)
+        return any(folded(column) in SPELLINGS.get(role, (role,)) for role in _NUMBERS)
 
     def read(self, given: Any, labels: Sequence[str], *numbers: str, **how: Any) -> Source | None:
         """The table that `given` names or is, with its values; see `take`."""
@@ -252,7 +251,7 @@ class Reader:
             return None, f"there is no column {given[role]!r} for {role}: it has {_list(names)}"
         free = [name for name in names if name not in taken | set(given.values())]
         options = _spelled(role, free)
-        if required and len(options) > 1 and _folded(options[0]) != role:
+        if required and len(options) > 1 and folded(options[0]) != role:
             return (
                 None,
                 f"{_list(options)} could each be the column for {role}: say which ({_how(role, options[0])})",
@@ -277,21 +276,23 @@ class Reader:
         frame = source.frame.melt(kept, spread, column, value)
         return replace(source, frame=frame, rows=np.tile(source.rows, len(spread)))
 
-    def margins(self, source: Source | None) -> tuple[str, str] | None:
-        """The columns of a table ``cell, entries, exits`` (or another pair of `MARGINS`); None for any other table."""
+    def margins(self, source: Source | None) -> Source | None:
+        """The two totals of a matrix of trips, ``cell, entries, exits``, as counts at two times; None for any other table.
+
+        The times are called as the columns are, or entries and exits where the caller says which these are.
+        """
         if source is None or self.roles(source, ("time", "count")) or not self.roles(source, ("cell",)):
             return None
-        folded = {_folded(str(c)): str(c) for c in source.frame.columns}
-        pair = next((pair for pair in MARGINS if folded.keys() >= {*pair}), None)
-        return None if pair is None else (folded[pair[0]], folded[pair[1]])
-
-    def long_margins(self, source: Source, pair: tuple[str, str]) -> Source | None:
-        """The two totals of a matrix of trips as counts at two times, called as their columns are."""
-        kept = [*self.columns_of(source, ["cell"], optional=(*PLACES, *PARAMETERS)).values(), *pair]
+        pair = self.columns_of(source, optional=("entries", "exits"))
+        if len(pair) < 2:
+            return None
+        kept = [*self.columns_of(source, ["cell"], optional=(*PLACES, *PARAMETERS)).values(), *pair.values()]
+        names = {column: role for role, column in pair.items() if folded(column) not in SPELLINGS[role]}
         source.note(
-            f"{pair[0]!r} are the totals by origin and {pair[1]!r} those by destination: trips go from one to the other"
+            f"{pair['entries']!r} are the totals by origin and {pair['exits']!r} those by destination: trips go from one to the other"
         )
-        return self.long(replace(source, frame=source.frame[kept]), "cell", "time", "count")
+        source = replace(source, frame=source.frame[kept].rename(columns=names))
+        return self.long(source, "cell", "time", "count")
 
     def matrix(self, source: Source | None) -> Source | None:
         """A square matrix, one row per origin and one column per destination, with its first column called ``from``; None for others."""
@@ -334,14 +335,8 @@ class Reader:
 
 def _spelled(role: str, names: Sequence[str]) -> list[str]:
     """The columns that the spellings of a role name, its own name first, then in order of preference."""
-    folded = {_folded(name): name for name in reversed(names)}
-    return [folded[s] for s in dict.fromkeys((role, *SPELLINGS.get(role, ()))) if s in folded]
-
-
-def _folded(name: str) -> str:
-    """A name without case and accents."""
-    split = unicodedata.normalize("NFD", name.strip().casefold())
-    return "".join(c for c in split if not unicodedata.combining(c))
+    found = {folded(name): name for name in reversed(names)}
+    return [found[s] for s in dict.fromkeys((role, *SPELLINGS.get(role, ()))) if s in found]
 
 
 def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
@@ -355,6 +350,8 @@ def _missing(role: str, names: Sequence[str], spare: Sequence[str]) -> str:
             ". A table with one column per cell or per date must be made long first (one row per time and cell), or read as it is "
             "(wide=True, --wide)"
         )
+    if role == "count":
+        text += ". The two totals of a matrix of trips have the columns entries and exits"
     return text
 
 
@@ -523,7 +520,7 @@ def _styles_of(source: Source, columns: Sequence[str], reader: Reader, coded: Co
         styles[0] == Style()
         and pd.to_numeric(pd.Series(together, dtype=object), errors="coerce").notna().all()
     ):
-        return dict.fromkeys(columns, (Style(), None))
+        return {**dict.fromkeys(columns, (Style(), None)), **_pointed_counts(source, texts, styles)}
     # One style for the file where there is one; otherwise each column by itself.
     one = any(style.reads(together) for style in styles)
     chosen = {c: _style_of(together if one else own, styles) for c, own in texts.items()}
@@ -538,6 +535,14 @@ def _style_of(texts: Sequence[str], styles: Sequence[Style]) -> tuple[Style, Sty
     if chosen == Style():
         return chosen, None
     return chosen, next((s for s in fitting[1:] if any(s.value(t) != chosen.value(t) for t in texts)), None)
+
+
+def _pointed_counts(source: Source, texts: Mapping[str, Sequence[str]], styles: Sequence[Style]) -> Styles:
+    """The style of plain counts where some are whole and all with a point could be thousands: 1.912 beside 868 can be meant as 1912."""
+    count, rival = source.columns.get("count", ""), Style(",", ".")
+    pointed = [text for text in texts.get(count, ()) if "." in text]
+    both = 0 < len(pointed) < len(texts.get(count, ())) and rival in styles and rival.reads(pointed)
+    return {count: (Style(), rival)} if both else {}
 
 
 def _measures(series: pd.Series) -> bool:
@@ -637,7 +642,8 @@ def _read_numbers(
         missing = kind("missing", "marked")
         values, missing = _read_bounds(source, role, series, kind("bound"), values, missing, reader.bounds)
         _note_kinds(source, role, series, kind)
-        _refuse_unread(source, role, series, kind("other"), None if rival is None else (style, rival))
+        rivals = None if rival is None else (style, rival)
+        values = _refuse_unread(source, role, series, kind("other"), rivals, values)
     if required:
         source.refuse(missing, f"{role} is empty: write a number, or take the row out")
     return source.without(values, np.isinf(values), f"{role} must be finite: correct it", series), missing
@@ -706,9 +712,9 @@ def _note_kinds(source: Source, role: str, series: Any, kind: Callable[..., Any]
 
 
 def _refuse_unread(
-    source: Source, role: str, series: Any, other: Any, rivals: tuple[Style, Style] | None
-) -> None:
-    """Refuse what is no number; with both readings where a number can be read in two ways."""
+    source: Source, role: str, series: Any, other: Any, rivals: tuple[Style, Style] | None, values: Array
+) -> Array:
+    """Refuse what is no number, with both readings where a number can be read in two ways; the values, NaN where they were refused."""
     text = (
         f"{role} must be a number: correct it, say how decimals and thousands are written (--decimal, --thousands), or what stands "
         "for missing (--missing)"
@@ -725,9 +731,9 @@ def _refuse_unread(
                 f"{rivals[1].value(example):.10g}: say which (thousands={mark!r}, --thousands {mark}, or decimal={mark!r}, "
                 f"--decimal {mark})"
             )
-            source.refuse(differ, both, series)
+            values = source.without(values, differ, both, series)
             other, text = other & ~differ, f"{role} must be a number: correct it"
-    source.refuse(other, text, series)
+    return source.without(values, other, text, series)
 
 
 def _entry(value: Any, style: Style, missing: frozenset[str]) -> tuple[float, str]:

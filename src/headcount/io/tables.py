@@ -23,6 +23,7 @@ from headcount.individual import LogLinearTransitions
 from headcount.io._times import order_times
 from headcount.io.columns import ENDS, PARAMETERS, PLACES, Reader, ordered, plain_labels
 from headcount.io.source import Findings, Source, label_text, listed
+from headcount.labels import SPELLINGS, folded
 from headcount.learn import features
 from headcount.learn._feature_table import columns_in, is_formula
 
@@ -103,8 +104,7 @@ def count_table(counts: Any, reader: Reader, *, whole: bool = False) -> Source |
     source = reader.open(counts)
     margins = reader.margins(source)
     if margins is not None:
-        assert source is not None
-        source = reader.long_margins(source, margins)
+        source = margins
     elif reader.wide:
         source = reader.long_counts(source)
     source = reader.take(source, ["time", "cell"], "count", optional=[*PARAMETERS, *PLACES], empty=True)
@@ -286,7 +286,7 @@ def cell_table(given: Any, reader: Reader) -> Cells | None:
 
 def _called(source: Source, cells: Sequence[str]) -> dict[str, str]:
     """What a column ``name`` calls the cells; nothing where it is the column of the cells itself, or says nothing new."""
-    column = next((c for c in source.frame.columns if str(c).strip().casefold() == "name"), None)
+    column = next((c for c in source.frame.columns if folded(str(c)) in SPELLINGS["name"]), None)
     if column is None or column == source.columns.get("cell"):
         return {}
     texts = source.frame[column].fillna("").astype(str).str.strip().tolist()
@@ -866,12 +866,12 @@ def expected(counts: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def total_hint(table: Source | None, parameters: Mapping[str, Any]) -> str:
-    """What the counts say about the population, where there are any."""
+    """What the counts say about the population, where there are any: those of the times with the most of them."""
     if table is None or not np.isfinite(table["count"]).any():
         return ""
 
-    behind = expected(table["count"], parameters)
-    total = float(pd.Series(behind).groupby(table["time"]).sum().median())
+    behind = pd.Series(expected(table["count"], parameters)).groupby(table["time"]).agg(["sum", "count"])
+    total = float(behind["sum"][behind["count"] == behind["count"].max()].median())
     return f"; the counts of a time come to about {total:.0f}"
 
 

@@ -39,7 +39,7 @@ function drawPresent() {
     { x: data.timeValues, y: means, type: "scatter", mode: "lines+markers", line: { color: css("accent"), width: 2.2 }, marker: { size: 5 }, hoverinfo: "text", text: means.map((m, t) => `<b>${plain(timeName(t))}</b><br>${withRange(m, sds[t])} individuals`) },
   ], {
     height: 240, margin: { l: 10, r: 14, t: 34, b: 40 }, dragmode: false, xaxis: timeAxis(), yaxis: axis({ title: { text: "individuals", standoff: 6 }, rangemode: "tozero" }),
-    title: { text: `How many there are in all${ends[0] === null ? "" : `, with ${percent} ranges`}`, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },
+    title: { text: `Individuals in all${ends[0] === null ? "" : `, ${percent} ranges`}`, font: { size: 14 }, x: 0, xanchor: "left", xref: "paper", y: 1, yref: "paper", yanchor: "bottom", pad: { b: 10 } },
   });
 }
 function saveSeries() {
