@@ -93,23 +93,10 @@ def _answered(
     start: Mapping[str, Any] | None,
 ) -> Outcome:
     """`answer`, before contradictions among exact counts are named."""
-    if problem.together.estimated:
-        raise ValueError(
-            "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
-            "Flocks(5)"
-        )
+    _require_posterior(problem)
     if engine.sums_one_cell and has_one_cell(problem):
         return _summed(problem)
     asked, candidates = problem.core, None
-    if _is_empty(asked):
-        raise ProblemError(
-            "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
-        )
-    if problem.start is None and _is_unbounded(asked):
-        raise ProblemError(
-            "nothing that was counted bounds the number of individuals from above, and nothing else is said of it: give About(...) or "
-            "Between(...) instead of Unknown(), or counts"
-        )
     counted = None if engine.sums_numbers else counted_size(problem)
     if counted is not None:
         candidates = counted
@@ -119,6 +106,24 @@ def _answered(
         asked = problem.of_candidates(candidates)
     found = answer_closed(engine, asked, rng=rng, progress=progress, start=start)
     return found if problem.plain else replace(found, beliefs=_seen(problem, found, candidates))
+
+
+def _require_posterior(problem: Problem) -> None:
+    """Refuse what leaves nobody, or no law of their number, and a dispersion that is still to be found."""
+    if problem.together.estimated:
+        raise ValueError(
+            "the dispersion is to be estimated, and an engine needs one: headcount.infer(problem) estimates it; or give one, such as "
+            "Flocks(5)"
+        )
+    if _is_empty(problem.core):
+        raise ProblemError(
+            "the exact counts are zeros that leave nobody in the population: nothing is to be inferred; leave it out"
+        )
+    if problem.start is None and _is_unbounded(problem.core):
+        raise ProblemError(
+            "nothing that was counted bounds the number of individuals from above, and nothing else is said of it: give About(...) or "
+            "Between(...) instead of Unknown(), or counts"
+        )
 
 
 def answer_closed(

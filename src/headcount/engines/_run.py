@@ -33,7 +33,7 @@ from headcount.tables import dense
 if TYPE_CHECKING:
     from headcount.engines.engine import Engine
     from headcount.observe import Problem
-    from headcount.posterior import Outcome
+    from headcount.posterior import Beliefs, Outcome
 
 
 def run(
@@ -56,21 +56,8 @@ def run(
     Posterior
         Labelled means, spreads and draws, with the status of the run.
     """
-    choice, automatic = chosen(problem, engine), isinstance(as_engine(engine), Auto)
-    try:
-        outcome = _answered(problem, choice, automatic, rng, progress)
-    except TooLongError:
-        if not automatic:
-            raise
-        choice = select(problem, summing=False)
-        outcome = _answered(problem, choice, automatic, rng, progress)
-    if automatic and choice.engine.random and not outcome.status.good:
-        choice = select(problem, sampling=False)
-        choice = replace(choice, reason=f"{choice.reason}; paths were sampled first, and did not mix")
-        outcome = _answered(problem, choice, automatic, rng, progress)
+    choice, outcome = _chosen_outcome(problem, engine, rng, progress)
     picked = choice.engine
-    if not automatic and isinstance(picked, TiltedEP) and outcome.status.good:
-        outcome = _held_against_sums(problem, outcome)
     posterior = Posterior(problem, picked, outcome)
     if strict and not outcome.status.good:
         error = NotConvergedError(
@@ -84,6 +71,30 @@ def run(
         error.posterior = posterior
         raise error
     return posterior
+
+
+def _chosen_outcome(
+    problem: Problem,
+    engine: Engine | str | None,
+    rng: np.random.Generator | int | None,
+    progress: bool | None,
+) -> tuple[Choice, Outcome]:
+    """The engine that answered, and its outcome: of those that `select` picks, the next one where the first cannot."""
+    choice, automatic = chosen(problem, engine), isinstance(as_engine(engine), Auto)
+    try:
+        outcome = _answered(problem, choice, automatic, rng, progress)
+    except TooLongError:
+        if not automatic:
+            raise
+        choice = select(problem, summing=False)
+        outcome = _answered(problem, choice, automatic, rng, progress)
+    if not automatic:
+        return choice, _held_against_sums(problem, choice, outcome)
+    if problem.core.numbers is not None and choice.engine.random and not outcome.status.good:
+        choice = select(problem, sampling=False)
+        choice = replace(choice, reason=f"{choice.reason}; paths were sampled first, and did not mix")
+        outcome = _answered(problem, choice, automatic, rng, progress)
+    return choice, outcome
 
 
 def _answered(
@@ -111,13 +122,15 @@ LEAST_SD, LEAST_SPREAD = 0.1, 0.3
 """of standard deviations of so many individuals at least, in the first and in the second."""
 
 
-def _held_against_sums(problem: Problem, outcome: Outcome) -> Outcome:
-    """The same with how far it is from the exact sum over counts, beside exact counts and sharp readings, where that is quick.
+def _held_against_sums(problem: Problem, named: Choice, outcome: Outcome) -> Outcome:
+    """What a named `TiltedEP` found, with how far it is from the exact sum over counts where that is quick.
 
-    No Gaussian tells few whole numbers apart, and nothing that tilted EP knows tells where it does not. What it says of itself beforehand
-    (`few_tables`) is replaced.
+    That is asked beside exact counts and sharp readings: no Gaussian tells few whole numbers apart, and nothing that tilted EP knows tells
+    where it does not. What it says of itself beforehand (`few_tables`) is replaced.
     """
     beliefs = outcome.beliefs
+    if not (isinstance(named.engine, TiltedEP) and outcome.status.good):
+        return outcome
     sharp = any(site.noise.exact for site in problem.core.sites) or "sharp_readings" in beliefs.diagnostics
     choice = select(problem) if sharp else None
     if choice is None or not isinstance(choice.engine, Enumerate):
@@ -126,14 +139,7 @@ def _held_against_sums(problem: Problem, outcome: Outcome) -> Outcome:
         exact = answer(choice.engine, problem, rng=generator(0), progress=False).beliefs
     except (TooLongError, ProblemError):
         return outcome
-    mean = spread = 0.0
-    for scope in (*((v,) for v in problem.model.variables), *map(tuple, problem.model.junction_tree.cliques)):
-        sd, own = (np.sqrt(np.maximum(dense(b.variance(scope)), 0.0)) for b in (exact, beliefs))
-        off = np.abs(dense(beliefs.mean(scope)) - dense(exact.mean(scope)))
-        mean = max(mean, float((off / np.maximum(sd, LEAST_SD)).max()))
-        spread = max(spread, float((np.abs(own - sd) / np.maximum(sd, LEAST_SPREAD)).max()))
-    told = beliefs.log_evidence is not None and exact.log_evidence is not None
-    nats = abs(beliefs.log_evidence - exact.log_evidence) if told else 0.0  # type: ignore[operator]
+    mean, spread, nats = _distances(problem, beliefs, exact)
     said = {key: words for key, words in beliefs.diagnostics.items() if key != "sharp_readings"}
     if mean > OFF or spread > OFF_SD or nats > OFF_NATS:
         said["sharp_readings"] = (
@@ -141,6 +147,19 @@ def _held_against_sums(problem: Problem, outcome: Outcome) -> Outcome:
             f"{mean:.2g} standard deviations, these by up to {spread:.0%}: Enumerate, which infer picks, takes whole numbers as they are"
         )
     return replace(outcome, beliefs=replace(beliefs, diagnostics=said))  # type: ignore[type-var]
+
+
+def _distances(problem: Problem, found: Beliefs, exact: Beliefs) -> tuple[float, float, float]:
+    """Largest distance of means, in standard deviations, and of these, as a share, over variables and cliques; nats between evidences."""
+    mean = spread = 0.0
+    for scope in (*((v,) for v in problem.model.variables), *map(tuple, problem.model.junction_tree.cliques)):
+        sd, own = (np.sqrt(np.maximum(dense(b.variance(scope)), 0.0)) for b in (exact, found))
+        off = np.abs(dense(found.mean(scope)) - dense(exact.mean(scope)))
+        mean = max(mean, float((off / np.maximum(sd, LEAST_SD)).max()))
+        spread = max(spread, float((np.abs(own - sd) / np.maximum(sd, LEAST_SPREAD)).max()))
+    if found.log_evidence is None or exact.log_evidence is None:
+        return mean, spread, 0.0
+    return mean, spread, abs(found.log_evidence - exact.log_evidence)
 
 
 def _sizes_not_told(problem: Problem) -> str:

@@ -103,14 +103,14 @@ def _selected(problem: ClosedProblem, *, sampling: bool) -> Choice:
     """The same of a problem as engines take it."""
     if problem.numbers is not None:
         engine, reason = _gaussian(problem)
-        found = _too_large(problem) or (_sampled(problem) if sampling else None)
+        found = _too_large(problem) or _sampled(problem, sampling=sampling)
         return found or Choice(engine, f"{reason}; the sizes of groups with their own laws")
     exact = _too_large(problem) or _exact(problem, sampling=sampling)
     return (
         exact
         or _tables(problem, sampling=sampling)
         or (_summed(problem, sampling=sampling) if problem.traits.any_exact else None)
-        or (_sampled(problem) if sampling else None)
+        or _sampled(problem, sampling=sampling)
         or Choice(*_gaussian(problem))
     )
 
@@ -179,11 +179,17 @@ def _exact(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
     return None
 
 
-def _sampled(problem: ClosedProblem) -> Choice | None:
+def _sampled(problem: ClosedProblem, *, sampling: bool) -> Choice | None:
     """The path sampler, for individuals too few for a Gaussian and too many for the recursion; None elsewhere."""
     tree, few = problem.model.rooted(), problem.numbers is None and problem.population <= FEW
     sweeps = PathGibbs.sweeps if few else _sweeps_of_few_tables(problem)
-    if tree is None or sweeps == 0 or problem.dispersion is not None or problem.traits.correlated:
+    if (
+        not sampling
+        or tree is None
+        or sweeps == 0
+        or problem.dispersion is not None
+        or problem.traits.correlated
+    ):
         return None
     engine = PathGibbs(sweeps=sweeps)
     work = sum(tree.sizes[u] * tree.sizes[v] for v, u in enumerate(tree.parents) if u >= 0)

@@ -72,10 +72,9 @@ class Enumerate(DirectEngine):
 
     def _method(self, problem: ClosedProblem, windows: Sequence[SizeWindow]) -> Callable[[], ExactBeliefs]:
         """The list where it is short, else the recursion that fits."""
-        for most in (SHORTEST_LIST, LIST_ONCE):
-            short = min(self.most, most)
-            if not problem.disperses and listed_entries(problem, windows, most=short) <= short:
-                return partial(enumerated, problem, windows)
+        short = min(self.most, LIST_ONCE)
+        if not problem.disperses and listed_entries(problem, windows, most=short) <= short:
+            return partial(enumerated, problem, windows)
         counts, individuals = count_states_fit(problem, windows), few_individuals_fit(problem)
         if counts is None:
             return partial(count_state_beliefs, problem, windows)
