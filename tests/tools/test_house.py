@@ -7,15 +7,15 @@ import pytest
 from tools import house
 
 CEILINGS = {
-    "code lines in src": 45600,
+    "code lines in src": 45500,
     "files in src": 173,
     "private modules imported across packages": 29,
     "isinstance tests on kinds of model or population": 20,
     "import cycles, functions included": 0,
     "modules reachable from TiltedEP": 54,
-    "blocks rated C or worse": 88,
+    "blocks rated C or worse": 85,
     "blocks rated D or worse": 3,
-    "files from CSV to nodes.csv": 73,
+    "files from CSV to nodes.csv": 74,
 }
 """The source of today and a little room. Raise a ceiling only with the reason in the commit; lower it when the source shrinks."""
 
