@@ -279,8 +279,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "readings of one cell bound the number of all individuals",
         "src/headcount/engines/choice.py",
-        "if not _counts_everybody(problem, site):",
-        "if not len(site):",
+        "total + likely / share * above**-2",
+        "total + likely * above**-2",
         ("tests/engines/test_auto.py",),
     ),
     Mutation(

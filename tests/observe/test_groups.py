@@ -226,7 +226,9 @@ def test_the_size_of_a_group_is_found_among_others():
         assert float(ends["lower"]) <= true <= float(ends["upper"])
         point = hc.infer(both.problem, MAP()).group(name).population
         assert point.mean == pytest.approx(both.group(name).population.mean, abs=2.0)
-    assert both.fit_check.agrees
+    assert both.fit_check.verdict.endswith("The data agree with the model.")
+    assert both.fit_check.agrees is None  # nobody said that all are counted
+    assert len(both.fit_check.doubts) == 1
     assert both.group("w").population.sd > post.group("w").population.sd
     assert both.population.sd == pytest.approx(both.node(0).covariance().sum() ** 0.5, rel=0.02)
     found = post.group("w").population

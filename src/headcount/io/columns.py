@@ -732,7 +732,10 @@ def _refuse_unread(
                 f"--decimal {mark})"
             )
             values = source.without(values, differ, both, series)
-            other, text = other & ~differ, f"{role} must be a number: correct it"
+            other, text = (
+                other & ~differ,
+                (f"{role} must be a number: correct it, or say what stands for missing (--missing)"),
+            )
     return source.without(values, other, text, series)
 
 

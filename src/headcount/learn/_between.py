@@ -69,7 +69,7 @@ LEAST_CURVATURE = 1.0
 LEAST_SPREAD = 1e-6
 """Least variance of what scales are drawn from, in shares of the largest."""
 ROUNDS, WIDER = (2, 12), 1.3
-"""Rounds of importance sampling, at least and at most, each from the moments of the one before, and the factor on their covariance."""
+"""Rounds of importance sampling, at least and at most, each from the moments of all before, and the factor on their covariance."""
 EFFECTIVE = 64.0
 """Effective draws of the scales that end the rounds, and that moments are taken of, by powers of the weights where these are too uneven:
 moments of a few draws are narrow, and the next round would stay where they are (of 40 worlds with context 6 ended with 9 to 20 effective
@@ -262,26 +262,44 @@ class Student:
         values, vectors = np.linalg.eigh(self.covariance)
         return np.asarray(vectors * np.sqrt(np.maximum(values, LEAST_SPREAD * values.max())))
 
-    def draw(self, rng: np.random.Generator, count: int) -> tuple[Array, Array]:
-        """Draws (D, S), and their log density (D,)."""
-        width = len(self.centre)
-        normal = rng.normal(size=(count, width))
+    def draw(self, rng: np.random.Generator, count: int) -> Array:
+        """Draws (D, S)."""
+        normal = rng.normal(size=(count, len(self.centre)))
         stretch = FREEDOM / rng.chisquare(FREEDOM, size=count)
+        return np.asarray(self.centre + np.sqrt(stretch)[:, None] * (normal @ self.root.T))
+
+    def log_density(self, y: Array) -> Array:
+        """Log density of draws (D,)."""
+        width = len(self.centre)
+        normal = np.linalg.solve(self.root, (y - self.centre).T)
         constant = gammaln((FREEDOM + width) / 2) - gammaln(FREEDOM / 2) - np.linalg.slogdet(self.root)[1]
-        tail = np.log1p((normal**2).sum(axis=1) * stretch / FREEDOM)
-        density = constant - 0.5 * width * np.log(FREEDOM * np.pi) - 0.5 * (FREEDOM + width) * tail
-        return self.centre + np.sqrt(stretch)[:, None] * (normal @ self.root.T), density
+        tail = np.log1p((normal**2).sum(axis=0) / FREEDOM)
+        return np.asarray(constant - 0.5 * width * np.log(FREEDOM * np.pi) - 0.5 * (FREEDOM + width) * tail)
 
 
-class Weighed(NamedTuple):
-    """Draws of the scales with their weights."""
+@dataclass(frozen=True)
+class Weighed:
+    """Draws of the scales from one or more laws, `DRAWS` from each, with their weights.
 
+    All of them are weighed by the mixture of these laws, so that a law which missed a part of the posterior gives its draws no large
+    weights where another one was right (adaptive multiple importance sampling; Cornuet et al. 2012).
+    """
+
+    laws: tuple[Student, ...]
     y: Array
     found: list[Scored | None]
-    log_weight: Array
+    log_target: Array
+    """Log of evidence × prior."""
 
-    @property
+    @cached_property
+    def log_weight(self) -> Array:
+        """Log of the target over the mixture's density."""
+        each = np.array([law.log_density(self.y) for law in self.laws])
+        return np.asarray(self.log_target - logsumexp(each, axis=0) + np.log(len(self.laws)))
+
+    @cached_property
     def weight(self) -> Array:
+        """Weights that sum to one."""
         return np.asarray(np.exp(self.log_weight - logsumexp(self.log_weight)))
 
     @property
@@ -297,16 +315,20 @@ class Weighed(NamedTuple):
         away = self.y - mean
         return Student(mean, WIDER * (away * weight[:, None]).T @ away)
 
-
-def _weighed(tables: ManyTables, begin: Student, near: Array, rng: np.random.Generator) -> Weighed:
-    """Draws of the scales by importance sampling; weight zero where a coordinate is not positive."""
-    y, density = begin.draw(rng, DRAWS)
-    found: list[Scored | None] = [None] * DRAWS
-    log_weight = np.full(DRAWS, -np.inf)
-    for d in np.flatnonzero((y > 0).all(axis=1)):
-        one = found[d] = tables.scored(np.log(y[d]) / tables.powers, near)
-        log_weight[d] = one.evidence - np.log(tables.powers * y[d]).sum() - density[d]
-    return Weighed(y, found, log_weight)
+    def with_draws(self, tables: ManyTables, law: Student, near: Array, rng: np.random.Generator) -> Weighed:
+        """These and `DRAWS` from one law more; weight zero where a coordinate is not positive."""
+        y = law.draw(rng, DRAWS)
+        found: list[Scored | None] = [None] * DRAWS
+        log_target = np.full(DRAWS, -np.inf)
+        for d in np.flatnonzero((y > 0).all(axis=1)):
+            one = found[d] = tables.scored(np.log(y[d]) / tables.powers, near)
+            log_target[d] = one.evidence - np.log(tables.powers * y[d]).sum()
+        return Weighed(
+            (*self.laws, law),
+            np.concatenate([self.y, y]),
+            [*self.found, *found],
+            np.concatenate([self.log_target, log_target]),
+        )
 
 
 def _begin(tables: ManyTables) -> tuple[Student, Array]:
@@ -394,11 +416,12 @@ def integral_of_tables(tables: ManyTables, labels: Any) -> tuple[Integral, Array
     """
     rng = np.random.default_rng(SEED)
     begin, near = _begin(tables)
-    scales = _weighed(tables, begin, near, rng)
+    nothing = Weighed((), np.zeros((0, len(begin.centre))), [], np.zeros(0))
+    scales = nothing.with_draws(tables, begin, near, rng)
     for k in range(1, ROUNDS[1]):
         if k >= ROUNDS[0] and scales.effective >= EFFECTIVE:
             break
-        scales = _weighed(tables, scales.moments, near, rng)
+        scales = scales.with_draws(tables, scales.moments, near, rng)
     taken = np.searchsorted(np.cumsum(scales.weight), (rng.random() + np.arange(DRAWS)) / DRAWS)
     taken = taken.clip(max=int(np.flatnonzero(scales.weight).max()))
     psi, drawn = np.log(scales.y[taken]) / tables.powers, np.zeros((DRAWS, *near.shape))
@@ -416,8 +439,8 @@ def integral_of_tables(tables: ManyTables, labels: Any) -> tuple[Integral, Array
         effective_size=effective,
         accepted=1.0,
         failed=float(np.mean([one is None for one in scales.found])),
-        log_evidence=float(logsumexp(scales.log_weight) - np.log(DRAWS)),
-        log_evidence_error=float(np.sqrt(1.0 / effective - 1.0 / DRAWS)),
+        log_evidence=float(logsumexp(scales.log_weight) - np.log(len(scales.y))),
+        log_evidence_error=float(np.sqrt(1.0 / effective - 1.0 / len(scales.y))),
         churn=np.zeros(0),
         contraction=_contraction(tables, psi, counts, labels, rng),
         between={name: np.exp(psi[:, s]) for s, name in enumerate(tables.scales)},

@@ -127,7 +127,7 @@ class Posterior(Answers):
         """One row per iteration."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.outcome.trace))
+        return pd.DataFrame(list(self.outcome.trace) or {"iteration": []})
 
     @property
     def log_evidence(self) -> float | None:
@@ -174,7 +174,7 @@ class Posterior(Answers):
             problem, core=core, learned=self.outcome.learned, estimate=self.dispersion_estimate, sizes=sizes
         )
         rate = unknown_rate(self.problem, self.population.mean)
-        for doubt, advice in ((far_from_past(self), AT_ONCE), (EVERYBODY if rate else "", SHARE)):
+        for doubt, advice in ((EVERYBODY if rate else "", SHARE), (far_from_past(self), AT_ONCE)):
             if doubt:
                 found = replace(
                     found,

@@ -368,8 +368,7 @@ def _visible(people: Individuals, time: Hashable) -> Sequence[Any]:
         return states
     members, node = view.cloud.members, view.cloud.index[time]
     cells = view.cloud.states[time]
-    labels: Any = states
-    return [(members[k].group, cells[members[k].cells[node][i]]) for k, i in labels]
+    return [(member.group, cells[code]) for member in members for code in member.cells[node]]
 
 
 def _route_table(people: Individuals, times: Sequence[Hashable], drawn: Index) -> pd.DataFrame:

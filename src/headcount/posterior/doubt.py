@@ -168,7 +168,11 @@ def unknown_rate(problem: Problem, found: float) -> bool:
         return False
     if not all(_counts_everybody(site.noise) for site in problem.sites):
         return False
-    once, twice = problem.population.log_pmf(np.ceil([found, 2.0 * found]))
+    law, sizes = problem.population, np.ceil([found, 2.0 * found])
+    if len(problem.kinds) == 1:
+        once, twice = law.log_pmf(sizes)
+    else:  # the law of a sum, by its moments
+        once, twice = -0.5 * (sizes - law.mean) ** 2 / law.variance
     return not twice <= once - RULED_OUT
 
 
