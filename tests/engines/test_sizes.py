@@ -646,3 +646,19 @@ def test_a_number_that_nothing_bounds_is_refused(engine, seen):
         assert hc.infer(asked(hc.About(20, sd=5), 1), engine).status.good
     if engine is None and seen != "nothing":
         assert hc.infer(asked(hc.Unknown(), -1), engine).status.good
+
+
+def test_a_small_expected_number_says_much():
+    """A rare group has a large relative sd, and a law all the same: without counts its mean is that of the law."""
+    rare = hc.population.PoissonSize(0.1)
+    groups = {"many": hc.Group(CHAIN, 100), "rare": hc.Group(CHAIN, rare)}
+    for problem, mean in ((hc.Problem(CHAIN, rare), 0.1), (hc.Problem(groups=groups), 100.1)):
+        assert hc.infer(problem, "TiltedEP").population.mean == pytest.approx(mean, abs=1e-3)
+
+
+@pytest.mark.parametrize("law", [30, hc.Unknown()])
+def test_one_cell_at_many_times(law):
+    """NumPy's arrays have 64 axes: a chain of one cell and 70 times was a raw error of its joint table."""
+    chain = hc.MarkovChain([1.0], [[1.0]], length=70)
+    found = hc.infer(hc.Problem(chain, law, hc.Poisson(np.full((70, 1), 30.0))))
+    assert found.population.mean == pytest.approx(30.0, abs=0.01)

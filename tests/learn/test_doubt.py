@@ -306,7 +306,7 @@ def test_a_prior_that_says_more_than_the_counts_is_named() -> None:
     setting = hc.LogisticChain(features, ridge=1e5, prior=centre, names=list(names))
     check = hc.fit(setting, problem, progress=False).posterior.fit_check
     assert check.agrees is None
-    assert "the prior that was given tells more than the counts" in check.verdict
+    assert "the prior tells more than the counts" in check.verdict
 
 
 @pytest.mark.parametrize(("cells", "prior"), [(3, None), (5, "neutral")])

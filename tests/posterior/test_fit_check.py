@@ -323,3 +323,12 @@ def test_a_count_with_a_parameter_to_itself_makes_no_warning() -> None:
     model = hc.MarkovChain(None, np.eye(3), length=1)
     found = hc.infer(hc.Problem(model, 1000, hc.Binomial([[180, 210, np.nan]], detection=0.6))).fit_check
     assert found.agrees is None
+
+
+def test_no_dispersion_is_advised_where_moves_scatter_too_little() -> None:
+    """Nobody moves and readings jump: a dispersion of moves would be none, so it is not advised."""
+    y = np.array([10.0, 50.0, 30.0, 5.0, 55.0, 30.0])
+    still = hc.MarkovChain([0.5, 0.5], np.eye(2), length=6)
+    check = hc.infer(hc.Problem(still, 60, hc.Poisson(np.stack([y, y[::-1]], axis=1)))).fit_check
+    assert check.agrees is False
+    assert "dispersion" not in check.verdict

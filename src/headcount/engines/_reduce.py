@@ -121,8 +121,8 @@ def _require_posterior(problem: Problem) -> None:
         )
     if problem.start is None and _is_unbounded(problem.core):
         raise ProblemError(
-            "nothing that was counted bounds the number of individuals from above, and nothing else is said of it: give About(...) or "
-            "Between(...) instead of Unknown(), or counts"
+            "nothing that was counted bounds the number of individuals from above, and what is said of it leaves any number: give "
+            "About(...) or Between(...) instead of Unknown(), or counts"
         )
 
 
@@ -198,13 +198,16 @@ def _is_empty(core: ClosedProblem) -> bool:
     return all(size_range(core, k)[1] == 0 for k in range(len(core.numbers.laws)))
 
 
+ANY_NUMBER = 1e6
+"""Mean of a law above which, where its sd is several times that, it leaves any number: that of `Unknown` is 5e7. A Poisson law of .1 has a
+large relative sd as well, and says much."""
 MANY = 2.0**50
 """Individuals of whom no reading can be right that bounds their number: Poisson's log-probability there is −10¹⁵."""
 
 
 def _is_unbounded(core: ClosedProblem) -> bool:
     """Whether a number of which nothing is said may be as large as it likes: all readings, if any, are lower bounds."""
-    if core.numbers is None or not any(law.vague for law in core.numbers.laws):
+    if core.numbers is None or not any(law.vague and law.mean > ANY_NUMBER for law in core.numbers.laws):
         return False
     with np.errstate(all="ignore"):
         return all(

@@ -216,26 +216,30 @@ def _held_by_prior(information: Information, prior: Array, share: float) -> tupl
 
 
 def _leans(point: Evaluation, information: Information, family: Family) -> tuple[str, ...]:
-    r"""Whether a prior of the user's tells more than the counts, or pulls the estimates away from what the counts tell.
+    r"""Whether a prior that was not learned tells more than the counts, or pulls the estimates away from what these tell.
 
     With g the slope of the log prior at the estimate, H the information of prior and counts together, the counts alone would have it
     :math:`\sqrt{g^\top H^{-1} g}` standard errors away. Where the prior holds the truth that square is at most a quarter of
     :math:`\chi^2_K`: it is so where prior and counts tell the same.
     """
     prior, first = point.objective.prior_information(point.x), family.find(Initial)
-    parts = zip(family.components, family.split(point.x), strict=True)
+    parts = list(zip(family.components, family.split(point.x), strict=True))
     slope = np.concatenate([np.zeros(0), *(c.prior_gradient(p) for c, p in parts)])
+    learned = np.concatenate(
+        [np.zeros(0, bool), *(np.full(len(p), bool(c.prior_numbers())) for c, p in parts)]
+    )
     if first is not None:  # under a flat prior, which the first counts meet one by one
-        prior[first.where], prior[:, first.where], slope[first.where] = 0.0, 0.0, 0.0
+        learned[first.where] = True
+    prior[learned], prior[:, learned], slope[learned] = 0.0, 0.0, 0.0
     if not prior.any():
         return ()
     count, weight = _held_by_prior(information, prior, 1.0 - LEAST_CONTRACTION)
     names = [family.names[k] for k in np.argsort(-weight, kind="stable") if weight[k] > 0]
-    found = [f"the prior that was given tells more than the counts about {named(names)}"] if count else []
+    found = [f"the prior tells more than the counts about {named(names)}"] if count else []
     shift = float(slope @ information.inverse @ slope)
     if shift > chdtri(np.count_nonzero(prior.any(axis=1)), PULL_LEVEL) / 4:
         found.append(
-            f"the prior that was given pulls the estimates {np.sqrt(shift):.2g} standard errors away from what the counts tell"
+            f"the prior pulls the estimates {np.sqrt(shift):.2g} standard errors away from what the counts tell"
         )
     return tuple(found)
 

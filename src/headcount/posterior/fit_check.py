@@ -177,7 +177,7 @@ class NotChecked(Exception):
     """Why there is no check, in words."""
 
 
-NO_CHOICE = "the model leaves no observed count a choice"
+NO_CHOICE = "the model leaves no observed count a choice, or all are too small to tell one"
 
 
 def windows_of(problem: ClosedProblem) -> list[list[int]]:
@@ -764,6 +764,10 @@ def _judged(
             return Judged(False, words, doubts, ())
         if np.isnan(found.dispersion):
             return Judged(False, f"{words} {WILDER_NOISE}.", doubts, [WILDER_NOISE, *advice])
+        if (
+            learned is None and found.dispersion <= 1.0
+        ):  # moves scatter no more than they may: a dispersion would be none
+            return Judged(False, words, doubts, advice)
         if doubts and learned is not None and learned.moves and not flows_seen(problem):
             # Moves that were learned from the same counts are read off their scatter: a dispersion would take that away.
             return Judged(

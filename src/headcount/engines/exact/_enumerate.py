@@ -169,7 +169,7 @@ class Classes:
         """Those of a problem, but for configurations that exact counts exclude; None where there are more than can be listed."""
         model = problem.model
         sizes = np.array(model.size(model.variables), dtype=float)
-        if np.log(sizes).sum() > np.log(MOST_CONFIGURATIONS):
+        if len(sizes) > MOST_VARIABLES or np.log(sizes).sum() > np.log(MOST_CONFIGURATIONS):
             return None
         joint = np.asarray(model.marginal(model.variables)).ravel()
         flat = np.flatnonzero(joint)
@@ -390,6 +390,8 @@ MOST_VALUES = 2_000_000
 """Values of a count, over all entries of a table, up to which their probabilities are found: 16 MB, or 32 as complex numbers."""
 ROUNDED = 1e-14
 """Probabilities below this are rounding of a Fourier transform."""
+MOST_VARIABLES = 32
+"""Variables of a model whose configurations are listed: NumPy's arrays have 64 axes at most, and 2³² configurations are too many."""
 MOST_CONFIGURATIONS, MOST_ADDED = 1_000_000, 1_000_000
 """Joint configurations of one individual whose probabilities are looked at: 8 MB; and what those that are possible beside exact counts
 add to every count, 8 MB as well, by which they are put in classes: some tenths of a second."""
