@@ -347,3 +347,20 @@ def test_tags_that_contradict_the_model_are_seen() -> None:
     assert wrong.churn.other < 0.01 < right.churn.other
     assert "a cause of movement is missing" in wrong.verdict
     assert right.agrees
+
+
+def test_a_ridge_that_was_learned_is_no_opinion() -> None:
+    """Features without effect get a ridge that holds them at zero, as it should: that is not said to be a prior that tells more."""
+    rng = np.random.default_rng(1)
+    features = np.concatenate(
+        [np.eye(3)[None], [[[0, 1, 2], [1, 0, 1], [2, 1, 0]]], rng.normal(size=(2, 3, 3))]
+    )
+    moves = np.exp(np.tensordot([2.0, -0.5, 0.0, 0.0], features, 1))
+    chain = hc.MarkovChain([0.4, 0.3, 0.3], moves / moves.sum(axis=1, keepdims=True), length=6)
+    world = hc.simulate.population(chain, 2000, observe=hc.simulate.poisson(), rng=2)
+    fit = hc.fit(
+        hc.LogisticChain(features, ridge="learned"),
+        hc.Problem(chain, 2000, hc.Poisson(world.observed)),
+        strict=False,
+    )
+    assert "the prior tells more" not in fit.posterior.fit_check.verdict
