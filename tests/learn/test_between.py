@@ -73,7 +73,9 @@ def test_the_whole_table_is_covered_where_context_and_shared_deviations_are():
 def test_totals_hold_the_truth():
     """Over worlds with context and shared deviations, 90 % ranges of the whole table hold at least .75 of its entries."""
     held = []
-    for seed in range(6):
+    for seed in range(
+        12
+    ):  # of six worlds one entry decided, by the last bits of a machine: .74 to .78; of these twelve .81 hold
         truth = worlds(seed, 40, slope=1.5, shared=0.3, rho=(0.03, 0.01, 0.05))
         low, high = np.quantile(
             integral_of_tables(tables(truth), np.full((3, 3), "p"))[1].sum(1), [0.05, 0.95], axis=0
